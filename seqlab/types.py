@@ -1,0 +1,88 @@
+"""The vocabulary of seqlab: what the parts hand to each other.
+
+Axis letters, used in every name (`x_BTD`) and every einsum:
+    B batch   T time   S source time   D model width   H heads   K head width
+    F features of a layer   V vocabulary or outputs   N layers   R replicas
+"""
+
+from typing import Any, Protocol
+
+import jax
+from flax import struct
+
+Array = jax.Array
+Params = Any
+Sum = tuple[Array, Array]
+"""A total and the weight it was summed with; their ratio is the mean."""
+Sums = dict[str, Sum]
+
+
+class UserError(ValueError):
+    """A mistake of the user's, told in one sentence: the value, what was expected, the nearest right name."""
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise `UserError(message)` unless `condition` holds."""
+    if not condition:
+        raise UserError(message)
+
+
+@struct.dataclass
+class Batch:
+    """What a task hands to a model and to its own measure.
+
+    Shapes   inputs_BT (ids) or inputs_BTD (vectors); lengths_B, or None when every row is full;
+             targets and weights: _B for one target a row, _BT (targets of vectors: _BTV) for one a step.
+    """
+
+    inputs: Array
+    lengths: Array | None
+    targets: Array
+    weights: Array
+
+
+@struct.dataclass
+class Encoding:
+    """What a sequence layer returns.
+
+    Shapes   y_BTF: output at each step, zeros past the length;
+             last_BF: output once the whole row has been read, zeros for length 0;
+             state: to go on from, a pytree whose leaves begin with B.
+    """
+
+    y_BTF: Array
+    last_BF: Array
+    state: Any
+
+
+class SequenceLayer(Protocol):
+    """A map from sequence to sequence that can also take one step at a time."""
+
+    def __call__(
+        self, x_BTD: Array, lengths_B: Array | None = None, *, state: Any = None, train: bool
+    ) -> Encoding: ...
+
+    def init_state(self, batch_size: int) -> Any: ...
+
+    def step(self, state: Any, x_BD: Array) -> tuple[Any, Array]: ...
+
+
+class Task(Protocol):
+    """What is to be predicted, as pure functions.
+
+    `vocab_size` is None for vector inputs, `d_input` is None for tokens. `per_step`: one target a step, or one a row.
+    """
+
+    @property
+    def vocab_size(self) -> int | None: ...
+    @property
+    def d_input(self) -> int | None: ...
+    @property
+    def n_outputs(self) -> int: ...
+    @property
+    def per_step(self) -> bool: ...
+
+    def sample(self, key: Array, batch_size: int) -> Batch: ...
+    def evaluation_sets(self) -> dict[str, Batch]: ...
+    def measure(self, outputs: Array, batch: Batch) -> Sums: ...
+    def solve(self, batch: Batch) -> Array: ...
