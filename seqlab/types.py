@@ -5,6 +5,8 @@ Axis letters, used in every name (`x_BTD`) and every einsum:
     F features of a layer   V vocabulary or outputs   N layers   R replicas
 """
 
+import dataclasses
+from pathlib import Path
 from typing import Any, Protocol
 
 import jax
@@ -58,9 +60,7 @@ class Encoding:
 class SequenceLayer(Protocol):
     """A map from sequence to sequence that can also take one step at a time."""
 
-    def __call__(
-        self, x_BTD: Array, lengths_B: Array | None = None, *, state: Any = None, train: bool
-    ) -> Encoding: ...
+    def __call__(self, x_BTD: Array, lengths_B: Array | None = None, *, state: Any = None, train: bool) -> Encoding: ...
 
     def init_state(self, batch_size: int) -> Any: ...
 
@@ -86,3 +86,45 @@ class Task(Protocol):
     def evaluation_sets(self) -> dict[str, Batch]: ...
     def measure(self, outputs: Array, batch: Batch) -> Sums: ...
     def solve(self, batch: Batch) -> Array: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One run as loggers see it."""
+
+    directory: Path
+    name: str
+    group: str
+    tags: tuple[str, ...]
+    notes: str
+    config: dict[str, Any]
+    n_steps: int
+    n_replicas: int
+    resumed_from: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """One log event: what was measured at a step.
+
+    `values` hold one number a replica and depend on the seed alone; `rates` (steps/s, tokens/s) come from the clock.
+    `split` is "train" or the name of an evaluation set.
+    """
+
+    step: int
+    split: str
+    values: dict[str, list[float]]
+    rates: dict[str, float]
+    wall_time: float
+
+
+class Logger(Protocol):
+    """A mirror of the run: told of its start, its progress, its events and its end."""
+
+    def start(self, run: Run) -> None: ...
+
+    def advance(self, step: int) -> None: ...
+
+    def log(self, event: Event) -> None: ...
+
+    def finish(self, status: str, summary: dict[str, Any]) -> None: ...
