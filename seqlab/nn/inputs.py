@@ -1,0 +1,85 @@
+"""Inputs: the first part of a model, which turns what the task gives into vectors."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from seqlab.nn.masks import valid_mask
+from seqlab.types import Array, require
+
+
+class TokenInputs(nn.Module):
+    """Look ids up in a table of vectors.
+
+    x_t = E[id_t]    and 0 past the length, whatever the id there
+
+    Shapes   ids_BT, lengths_B -> x_BTD with D = `features`.
+    Raises   UserError for a bad size or rate, and for inputs that are no ids.
+    Source   Bengio, Ducharme, Vincent, Jauvin 2003, A Neural Probabilistic Language Model, §2 (the mapping C).
+    Differs  Padding, known by the lengths alone, reads nothing of the table and sends it no gradient.
+             `dropout` drops entries of the vectors, each step anew.
+    """
+
+    vocab_size: int
+    features: int
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            self.vocab_size is not None,
+            "TokenInputs got vocab_size None: the task gives vectors, which need model/inputs=linear.",
+        )
+        require(
+            isinstance(self.vocab_size, int) and self.vocab_size >= 2,
+            f"TokenInputs got vocab_size {self.vocab_size!r}; expected an integer of at least 2.",
+        )
+        _require_features(self)
+        require(0 <= self.dropout < 1, f"TokenInputs got dropout {self.dropout!r}; expected 0 <= dropout < 1.")
+
+    @nn.compact
+    def __call__(self, ids_BT: Array, lengths_B: Array | None = None, *, train: bool) -> Array:
+        require(
+            ids_BT.ndim == 2 and jnp.issubdtype(ids_BT.dtype, jnp.integer),
+            f"TokenInputs got {ids_BT.dtype} of shape {ids_BT.shape}; expected integer ids of shape (B, T), "
+            "or model/inputs=linear for vectors.",
+        )
+        mask_BT = valid_mask(lengths_B, ids_BT.shape[1])
+        # Garbage ids are replaced before the look-up, which answers NaN out of range; its result is then replaced too.
+        x_BTD = nn.Embed(self.vocab_size, self.features, name="E")(jnp.where(mask_BT, ids_BT, 0))
+        x_BTD = nn.Dropout(self.dropout)(x_BTD, deterministic=not train)
+        return jnp.where(mask_BT[..., None], x_BTD, 0)
+
+
+class LinearInputs(nn.Module):
+    """Map vectors affinely to the width of the model.
+
+    x_t = W u_t + b    and 0 past the length, whatever the vector there, NaN included
+
+    Shapes   u_BTD, lengths_B -> x_BTF with F = `features`.
+    Raises   UserError for a bad size, and for inputs that are no vectors.
+    """
+
+    features: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_features(self)
+
+    @nn.compact
+    def __call__(self, u_BTD: Array, lengths_B: Array | None = None, *, train: bool) -> Array:
+        require(
+            u_BTD.ndim == 3,
+            f"LinearInputs got {u_BTD.dtype} of shape {u_BTD.shape}; expected vectors of shape (B, T, D), "
+            "or model/inputs=token for ids.",
+        )
+        mask_BT1 = valid_mask(lengths_B, u_BTD.shape[1])[..., None]
+        # Before the product, or NaN times a zero cotangent would reach the gradient of W; after it because of b.
+        x_BTF = nn.Dense(self.features, name="W")(jnp.where(mask_BT1, u_BTD, 0))
+        return jnp.where(mask_BT1, x_BTF, 0)
+
+
+def _require_features(module: TokenInputs | LinearInputs) -> None:
+    require(
+        isinstance(module.features, int) and module.features >= 1,
+        f"{type(module).__name__} got features {module.features!r}; expected an integer of at least 1.",
+    )
