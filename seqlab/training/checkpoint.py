@@ -1,0 +1,174 @@
+"""Checkpoints on disk: the latest state, to go on from, and the best one, to evaluate."""
+
+import logging
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from seqlab.types import Array, UserError, require
+
+Which = Literal["latest", "best"]
+
+
+class Checkpoints:
+    """The latest and the best state of a run, each a directory named by its step.
+
+        directory/latest/STEP   what a resumed run goes on from
+        directory/best/STEP     the best at the time of that latest one
+
+    A state is a pytree of arrays; `host` is a small dict of plain JSON values that travels with it.
+    Saving is asynchronous: the state is copied to the host, then written beside the training, one save at a time.
+
+    Law      After kill -9 at any moment, `latest` is a whole checkpoint and the best that it knows of is on disk:
+             a step directory appears by renaming, a best is on disk before the next latest is begun, and
+             an older best goes only once a newer latest knows of its successor.
+    Raises   UserError where a checkpoint is missing, unreadable, or does not fit the state it is restored into.
+    """
+
+    def __init__(self, directory: Path):
+        # Orbax takes 0.4 s to import, which nobody should wait for who only looks at a command line's help.
+        import orbax.checkpoint as ocp
+
+        self._ocp = ocp
+        logging.getLogger("absl").setLevel(logging.WARNING)  # Orbax tells every save in twenty lines at INFO.
+        self._checkpointer = ocp.AsyncCheckpointer(
+            ocp.CompositeCheckpointHandler(state=ocp.StandardCheckpointHandler(), host=ocp.JsonCheckpointHandler())
+        )
+        self._directories: dict[Which, Path] = {
+            "latest": directory.absolute() / "latest",
+            "best": directory.absolute() / "best",
+        }
+        self._written = False
+
+    def latest_step(self) -> int | None:
+        """The step of the latest checkpoint, None if there is none."""
+        return max(self._steps("latest"), default=None)
+
+    def save_latest(self, step: int, state: Any, host: Mapping[str, Any]) -> None:
+        self._save("latest", step, state, host)
+
+    def save_best(self, step: int, state: Any, host: Mapping[str, Any]) -> None:
+        self._save("best", step, state, host)
+
+    def restore(self, which: Which, like: Any) -> tuple[Any, dict[str, Any]]:
+        """Read a checkpoint into the structure, dtypes and shardings of `like`: arrays or `jax.ShapeDtypeStruct`s."""
+        self.wait()
+        step = max(self._steps(which), default=None)
+        require(step is not None, f"{self._directories[which]} holds no checkpoint.")
+        path = self._directories[which] / str(step)
+        names, treedef = _name_leaves(like)
+        wanted = {name: _abstract(leaf) for name, leaf in names.items()}
+        try:
+            stored = dict(self._checkpointer.metadata(path).item_metadata["state"])
+            _require_fit(path, stored, wanted)
+            restored = self._checkpointer.restore(
+                path,
+                args=self._ocp.args.Composite(
+                    state=self._ocp.args.StandardRestore(wanted), host=self._ocp.args.JsonRestore()
+                ),
+            )
+        except UserError:
+            raise
+        except Exception as error:  # Orbax and TensorStore raise whatever the damaged file led them to.
+            raise UserError(f"The checkpoint {path} is damaged: {_first_line(error)}.") from error
+        return treedef.unflatten([restored.state[name] for name in names]), restored.host
+
+    def wait(self) -> None:
+        """Return once everything saved is on disk."""
+        try:
+            self._checkpointer.wait_until_finished()
+        except Exception as error:  # Raised here for the thread that wrote: a full disk, a directory taken away.
+            raise UserError(f"A checkpoint could not be written: {_first_line(error)}.") from error
+
+    def close(self) -> None:
+        if self._written:
+            self.wait()
+            self._prune()
+        self._checkpointer.close()
+
+    def _save(self, which: Which, step: int, state: Any, host: Mapping[str, Any]) -> None:
+        self.wait()
+        if not self._written:
+            self._forget_what_was_cut_short()
+            self._written = True
+        self._prune()
+        steps = self._steps(which)
+        if step in steps:  # Randomness is derived from the step, so it is the same state.
+            return
+        if steps and step < max(steps):
+            raise ValueError(f"the {which} checkpoint is of step {max(steps)}, which is after step {step}")
+        names, _ = _name_leaves(state)
+        self._checkpointer.save(
+            self._directories[which] / str(step),
+            args=self._ocp.args.Composite(
+                state=self._ocp.args.StandardSave(names),
+                host=self._ocp.args.JsonSave(dict(host)),
+            ),
+        )
+
+    def _steps(self, which: Which) -> list[int]:
+        directory = self._directories[which]
+        return sorted(int(path.name) for path in directory.glob("*") if path.name.isdigit())
+
+    def _forget_what_was_cut_short(self) -> None:
+        """Remove half-written directories, and a best from beyond the latest: it will be made again."""
+        latest = self.latest_step()
+        for directory in self._directories.values():
+            for path in directory.glob("*.orbax-checkpoint-tmp*"):
+                shutil.rmtree(path)
+        self._remove("best", [step for step in self._steps("best") if latest is None or step > latest])
+
+    def _prune(self) -> None:
+        latest = self._steps("latest")
+        self._remove("latest", latest[:-1])
+        if latest:
+            self._remove("best", [step for step in self._steps("best") if step <= latest[-1]][:-1])
+
+    def _remove(self, which: Which, steps: list[int]) -> None:
+        for step in steps:
+            # Renamed first: a step directory is whole or not there, also when a removal is cut short.
+            doomed = self._directories[which] / f"{step}.orbax-checkpoint-tmp-removed"
+            (self._directories[which] / str(step)).rename(doomed)
+            shutil.rmtree(doomed)
+
+
+def _name_leaves(tree: Any) -> tuple[dict[str, Any], Any]:
+    """The leaves by their paths: on disk a state is flat, whatever classes its optimiser nests."""
+    leaves, treedef = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}, treedef
+
+
+def _abstract(leaf: Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+    sharding = leaf.sharding or jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+
+def _require_fit(path: Path, stored: dict[str, Any], wanted: dict[str, jax.ShapeDtypeStruct]) -> None:
+    """Refuse a checkpoint of another state by the first leaf that differs."""
+    for name in sorted(stored.keys() | wanted.keys()):
+        here, there = (_describe(leaves.get(name)) for leaves in (stored, wanted))
+        require(
+            here == there,
+            f"The checkpoint {path} does not fit this config: {name} is {here} in the checkpoint and {there} in the "
+            f"config's state; {_cause(name, stored.get(name), wanted.get(name))}.",
+        )
+
+
+def _describe(leaf: Any) -> str:
+    return "absent" if leaf is None else f"{np.dtype(leaf.dtype).name}{list(leaf.shape)}"
+
+
+def _cause(name: str, stored: Any, wanted: Any) -> str:
+    both = stored is not None and wanted is not None
+    if both and stored.dtype == wanted.dtype and stored.shape[1:] == wanted.shape[1:]:
+        return "its first axis counts the replicas, so look at seeds"
+    keys = {"params": "model and task", "opt_state": "optim and schedule", "ema": "trainer.ema", "sums": "task"}
+    return f"look at {keys.get(name.split('/')[0], 'what changed in the config')}"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:160].rstrip(".")
