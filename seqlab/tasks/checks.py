@@ -1,0 +1,69 @@
+"""The checks at the door: sizes of a task, and batches, which inside a compiled step would fail silently."""
+
+import numpy as np
+
+from seqlab.types import Batch, Task, require
+
+
+def require_size(owner: str, name: str, value: int, at_least: int, why: str = "") -> None:
+    """Raise UserError unless a size is an integer from `at_least` on."""
+    is_size = isinstance(value, int) and not isinstance(value, bool) and value >= at_least
+    require(is_size, f"{owner} has {name} {value!r}; expected an integer of at least {at_least}{why}.")
+
+
+def check_batch(batch: Batch, task: Task) -> None:
+    """Refuse a batch that does not keep the promises of its task, in one sentence with the first offending value.
+
+    Shapes   of `Batch`, with T, D = task.d_input and per_step as the task says.
+    Raises   UserError for a wrong shape or kind, an id or label out of range, a length below 0 or above T,
+             a number that is not finite, a negative weight, a weight on a padded step.
+    """
+    who = type(task).__name__
+    inputs, targets, weights = (np.asarray(a) for a in (batch.inputs, batch.targets, batch.weights))
+    _check_inputs(who, inputs, task)
+    B, T = inputs.shape[:2]
+    lengths = np.full(B, T) if batch.lengths is None else np.asarray(batch.lengths)
+    _check_lengths(who, lengths, B, T)
+    shape = (B, T) if task.per_step else (B,)
+    rows = "one a step" if task.per_step else "one a row"
+    require(weights.shape == shape, f"{who} gives weights of shape {weights.shape}; expected {shape}, {rows}.")
+    require(targets.shape[: len(shape)] == shape, f"{who} gives targets of shape {targets.shape}; expected {shape}.")
+    _refuse(~(np.isfinite(weights) & (weights >= 0)), weights, f"{who} gives the weight", "a finite number from 0 on")
+    if task.per_step:
+        padded = (np.arange(T) >= lengths[:, None]) & (weights != 0)
+        _refuse(padded, weights, f"{who} gives the weight", "0, as the step lies past the row's length")
+    counted = (weights != 0).reshape(shape + (1,) * (targets.ndim - len(shape)))
+    if np.issubdtype(targets.dtype, np.integer):
+        outside = (targets < 0) | (targets >= task.n_outputs)
+        expected = f"labels 0..{task.n_outputs - 1}, as n_outputs is {task.n_outputs}"
+        _refuse(outside & counted, targets, f"{who} gives the label", expected)
+    else:
+        _refuse(~np.isfinite(targets) & counted, targets, f"{who} gives the target", "a finite number")
+
+
+def _check_inputs(who: str, inputs: np.ndarray, task: Task) -> None:
+    if task.vocab_size is not None:
+        tokens = inputs.ndim == 2 and np.issubdtype(inputs.dtype, np.integer)
+        require(tokens, f"{who} gives {inputs.dtype} inputs of shape {inputs.shape}; expected integer ids (B, T).")
+        outside = (inputs < 0) | (inputs >= task.vocab_size)
+        expected = f"ids 0..{task.vocab_size - 1}, as vocab_size is {task.vocab_size}"
+        _refuse(outside, inputs, f"{who} gives the id", expected)
+    else:
+        vectors = inputs.ndim == 3 and inputs.shape[2] == task.d_input and np.issubdtype(inputs.dtype, np.floating)
+        expected = f"floats (B, T, {task.d_input})"
+        require(vectors, f"{who} gives {inputs.dtype} inputs of shape {inputs.shape}; expected {expected}.")
+        _refuse(~np.isfinite(inputs), inputs, f"{who} gives the input", "a finite number")
+
+
+def _check_lengths(who: str, lengths: np.ndarray, B: int, T: int) -> None:
+    whole = lengths.shape == (B,) and np.issubdtype(lengths.dtype, np.integer)
+    require(whole, f"{who} gives {lengths.dtype} lengths of shape {lengths.shape}; expected integers ({B},).")
+    _refuse((lengths < 0) | (lengths > T), lengths, f"{who} gives the length", f"0..{T}, the steps there are")
+
+
+def _refuse(bad: np.ndarray, values: np.ndarray, what: str, expected: str) -> None:
+    """Name the first bad value and its place."""
+    if bad.any():
+        index = tuple(np.argwhere(bad)[0])
+        place = ", ".join(f"{axis} {i}" for axis, i in zip(("row", "position", "component"), index, strict=False))
+        require(False, f"{what} {values[index]} at {place}; expected {expected}.")
