@@ -1,0 +1,66 @@
+"""Write what torch.nn.RNN, LSTM and GRU compute into small files, which tests/test_torch_parity.py compares with.
+
+Run by hand, with PyTorch (2.13.0 wrote the files in the repository; the tests need the files only):
+
+    python tests/golden/make_torch_golden.py
+
+One file for each kind, number of layers (1, 2) and direction (uni, bi), named `torch_<kind>_<layers>_<direction>.npz`:
+    x_BTD, lengths_B              packed input; one row has length 1
+    weights/<key>                 the state dict, biases random and not zero
+    y_BTF, h_NBF, c_NBF           outputs (zeros past the length) and final states (c of the LSTM alone)
+    weigh/y_BTF, /h_NBF, /c_NBF   random G of the scalar loss L = Σ G_y y + Σ G_h h + Σ G_c c
+    loss, grad/x_BTD, grad/<key>  L, and its gradients in the input and in every weight
+Everything is computed in float64 from numbers that float32 holds, and rounded to float32 once.
+"""
+
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+B, T, D, F = 3, 7, 2, 5
+LENGTHS = np.array([4, 7, 1])
+KINDS = {
+    "rnn_tanh": (torch.nn.RNN, {"nonlinearity": "tanh"}),
+    "rnn_relu": (torch.nn.RNN, {"nonlinearity": "relu"}),
+    "lstm": (torch.nn.LSTM, {}),
+    "gru": (torch.nn.GRU, {}),
+}
+
+
+def make(kind: str, n_layers: int, bidirectional: bool, seed: int) -> dict[str, np.ndarray]:
+    """Draw weights and a batch, run torch forward and backward, and give every array of the file."""
+    rng = np.random.default_rng(seed)
+
+    def draw(shape, scale=1.0):
+        return torch.tensor(rng.normal(scale=scale, size=shape).astype(np.float32), dtype=torch.float64)
+
+    build, options = KINDS[kind]
+    module = build(D, F, n_layers, batch_first=True, bidirectional=bidirectional, **options).double()
+    with torch.no_grad():
+        for weight in module.parameters():
+            weight.copy_(draw(weight.shape, scale=0.5))
+    x_BTD = draw((B, T, D)).requires_grad_()
+
+    packed = pack_padded_sequence(x_BTD, torch.tensor(LENGTHS), batch_first=True, enforce_sorted=False)
+    y, state = module(packed)
+    y_BTF, _ = pad_packed_sequence(y, batch_first=True, total_length=T)
+    out = {"y_BTF": y_BTF} | dict(zip(("h_NBF", "c_NBF"), state if kind == "lstm" else (state,), strict=False))
+    weigh = {name: draw(value.shape) for name, value in out.items()}
+    loss = sum((weigh[name] * value).sum() for name, value in out.items())
+    loss.backward()
+
+    arrays = {"x_BTD": x_BTD, "loss": loss, "grad/x_BTD": x_BTD.grad} | out
+    arrays |= {f"weigh/{name}": value for name, value in weigh.items()}
+    arrays |= {f"weights/{key}": weight for key, weight in module.named_parameters()}
+    arrays |= {f"grad/{key}": weight.grad for key, weight in module.named_parameters()}
+    return {name: a.detach().numpy().astype(np.float32) for name, a in arrays.items()} | {"lengths_B": LENGTHS}
+
+
+if __name__ == "__main__":
+    for seed, (kind, n_layers, bidirectional) in enumerate(product(KINDS, (1, 2), (False, True))):
+        path = Path(__file__).parent / f"torch_{kind}_{n_layers}_{'bi' if bidirectional else 'uni'}.npz"
+        np.savez_compressed(path, **make(kind, n_layers, bidirectional, seed))
+        print(path.name, path.stat().st_size)
