@@ -1,0 +1,140 @@
+"""Figures of a run, drawn from what the run wrote down."""
+
+import json
+import math
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from seqlab.evaluation.interval import interval
+from seqlab.types import require
+
+Curve = tuple[np.ndarray, np.ndarray]
+"""Steps of shape (E,) and values of shape (E, R): one row an event, one column a replica."""
+
+# Okabe and Ito's palette, told apart by the colour-blind too; its yellow is too light for lines.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+LOG_ENDINGS = ("loss", "error", "norm", "ratio", "rate")
+MARKED_POINTS = 30
+
+
+def plot_learning_curves(metrics_path: Path, out_dir: Path) -> list[Path]:
+    """Draw a run's `metrics.jsonl` as `learning_curves.png` in `out_dir`, and give the paths of what was written.
+
+    Raises   UserError for a file that is missing or holds no event.
+    """
+    figure = draw_learning_curves(read_curves(metrics_path))
+    out_dir.mkdir(parents=True, exist_ok=True)
+    path = out_dir / "learning_curves.png"
+    figure.savefig(path, dpi=150)
+    return [path]
+
+
+def draw_learning_curves(curves: dict[str, dict[str, Curve]]) -> Figure:
+    """Draw a panel a metric: for training and each evaluation set the mean, its 95 % t-interval and each replica.
+
+    Losses, norms and rates get a logarithmic axis where they are positive and span a factor of ten.
+    """
+    splits = list(dict.fromkeys(split for panel in curves.values() for split in panel))
+    colours = {split: COLOURS[k % len(COLOURS)] for k, split in enumerate(splits)}
+
+    n_rows = math.ceil(len(curves) / 4)
+    n_columns = math.ceil(len(curves) / n_rows)
+    last_step = max(steps_E[-1] for panel in curves.values() for steps_E, _ in panel.values())
+    figure = Figure(figsize=(4.2 * n_columns, 2.9 * n_rows + 0.7), layout="constrained")
+    axes = list(figure.subplots(n_rows, n_columns, squeeze=False).flat)
+    for axis, (metric, panel) in zip(axes, curves.items(), strict=False):
+        _dress(axis, metric, panel)
+        axis.set_xlim(0, 1.03 * last_step)
+        for split, curve in panel.items():
+            _draw_curve(axis, curve, split, colours[split])
+    for axis in axes[len(curves) :]:
+        axis.set_axis_off()
+
+    n_replicas = max(values.shape[1] for panel in curves.values() for _, values in panel.values())
+    caption = (
+        "one replica"
+        if n_replicas == 1
+        else f"thick: mean of {n_replicas} replicas, band: its 95 % t-interval, thin: each replica"
+    )
+    handles = {line.get_label(): line for axis in axes for line in axis.lines if line.get_label() in splits}
+    figure.legend(
+        [handles[split] for split in splits],
+        splits,
+        title=caption,
+        loc="outside upper center",
+        ncols=min(6, len(splits)),
+        frameon=False,
+    )
+    return figure
+
+
+def read_curves(metrics_path: Path) -> dict[str, dict[str, Curve]]:
+    """Read curves by metric and split: what evaluation sets measure first, "loss" before all, then by name."""
+    require(metrics_path.is_file(), f"{metrics_path} is not there: expected the metrics.jsonl of a run.")
+    points: dict[str, dict[str, list[tuple[int, list[float]]]]] = defaultdict(lambda: defaultdict(list))
+    for line in metrics_path.read_text().splitlines():
+        event = json.loads(line)
+        for metric, values in event["values"].items():
+            points[metric][event["split"]].append((event["step"], values))
+    require(bool(points), f"{metrics_path} holds no event yet: nothing to draw.")
+
+    def rank(metric: str) -> tuple[bool, bool, str]:
+        return set(points[metric]) == {"train"}, metric != "loss", metric
+
+    return {
+        metric: {
+            split: (np.array([step for step, _ in events]), _as_array(events))
+            for split, events in points[metric].items()
+        }
+        for metric in sorted(points, key=rank)
+    }
+
+
+def _as_array(events: list[tuple[int, list[float]]]) -> np.ndarray:
+    # A line is drawn through finite numbers only; infinities would stretch the axis.
+    values_ER = np.array([values for _, values in events], np.float64)
+    return np.where(np.isfinite(values_ER), values_ER, np.nan)
+
+
+def _draw_curve(axis: Axes, curve: Curve, split: str, colour: str) -> None:
+    steps_E, values_ER = curve
+    intervals = [interval(values_R) for values_R in values_ER]
+    mean_E = np.array([each.mean for each in intervals])
+    if values_ER.shape[1] > 1:
+        axis.plot(steps_E, values_ER, color=colour, linewidth=0.6, alpha=0.35, zorder=1)
+        half_E = np.array([np.nan if each.half_width is None else each.half_width for each in intervals])
+        # A logarithmic axis would drop the corners of a band that reaches below zero; it runs out of the panel instead.
+        low_E = np.maximum(mean_E - half_E, axis.get_ylim()[0])
+        # The outline is for a curve of one event, whose band has no width.
+        axis.fill_between(steps_E, low_E, mean_E + half_E, color=colour, alpha=0.2, linewidth=1, zorder=2)
+    marker = "o" if len(steps_E) <= MARKED_POINTS else None
+    axis.plot(steps_E, mean_E, color=colour, linewidth=1.8, marker=marker, markersize=3, label=split, zorder=3)
+
+
+def _dress(axis: Axes, metric: str, panel: dict[str, Curve]) -> None:
+    axis.set_title(metric.replace("_", " "), loc="left", fontsize=11)
+    axis.set_xlabel("step")
+    axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(alpha=0.25, linewidth=0.6)
+    values = np.concatenate([values_ER.ravel() for _, values_ER in panel.values()])
+    values = values[~np.isnan(values)]
+    if not values.size:
+        axis.text(0.5, 0.5, "no finite value", transform=axis.transAxes, ha="center", va="center")
+        return
+    low, high = values.min(), values.max()
+    # The limits follow the single replicas: an interval may reach below zero, or above what a metric can be.
+    if low == high:
+        margin = 0.05 * abs(high) or 0.5
+        axis.set_ylim(low - margin, high + margin)
+        axis.set_yticks([low])
+    elif metric.endswith(LOG_ENDINGS) and low > 0 and high / low >= 10:
+        axis.set_yscale("log")
+        axis.set_ylim(low / (high / low) ** 0.05, high * (high / low) ** 0.05)
+    else:
+        axis.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
