@@ -1,0 +1,85 @@
+"""From a config to objects: the only place where YAML becomes a task, a model, an optimiser, loggers."""
+
+import dataclasses
+import difflib
+from typing import Any
+
+import flax.linen as nn
+import jax
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from seqlab.training.optimiser import Optimiser
+from seqlab.training.settings import Settings
+from seqlab.types import Logger, Task, require
+
+SIZES = ("vocab_size", "d_input", "n_outputs")
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """What a run is made of. `config` is the resolved config, plain containers all the way down."""
+
+    config: dict[str, Any]
+    task: Task
+    model: nn.Module
+    optimiser: Optimiser
+    settings: Settings
+
+
+def build(config: DictConfig) -> Parts:
+    """Build the parts of a run and check that they fit each other; nothing is compiled and nothing written.
+
+    Raises   UserError for a value that a part refuses, and for a model that does not fit its task.
+    """
+    task = instantiate(config.task)
+    config = resolve(config, task)
+    parts = Parts(
+        config=OmegaConf.to_container(config),  # type: ignore[arg-type]
+        task=task,
+        model=instantiate(config.model),
+        optimiser=instantiate(config.optim, factor=instantiate(config.schedule)),
+        settings=instantiate(config.trainer),
+    )
+    require_fit(parts.model, task)
+    return parts
+
+
+def resolve(config: DictConfig, task: Task) -> DictConfig:
+    """The config with every interpolation replaced by its value; `${task_size:name}` reads a size of the task."""
+
+    def task_size(name: str) -> int | None:
+        nearest = difflib.get_close_matches(name, SIZES, n=1, cutoff=0.0)[0]
+        require(name in SIZES, f"${{task_size:{name}}}: expected one of {', '.join(SIZES)} (nearest: {nearest})")
+        return getattr(task, name)
+
+    OmegaConf.register_new_resolver("task_size", task_size, replace=True)
+    return OmegaConf.create(OmegaConf.to_container(config, resolve=True))  # type: ignore[return-value]
+
+
+def build_loggers(config: dict[str, Any]) -> list[Logger]:
+    """The loggers of the node `logger`."""
+    return [instantiate(node) for node in (config.get("logger") or {}).values()]
+
+
+def require_fit(model: nn.Module, task: Task) -> None:
+    """Refuse a model whose outputs are not of the shape that the task measures, from shapes alone."""
+
+    def outputs(key: jax.Array) -> jax.Array:
+        batch = task.sample(key, 1)
+        return model.init_with_output(key, batch.inputs, batch.lengths, train=False)[0]
+
+    shape = jax.eval_shape(outputs, jax.random.key(0)).shape
+    per_step = len(shape) == 3
+    wanted, given = ("each step", "each row") if task.per_step else ("each row", "each step")
+    other = "tagger" if task.per_step else "classifier"
+    require(
+        per_step == task.per_step,
+        f"{type(task).__name__} wants one output for {wanted}, but {type(model).__name__} gives one for {given}: "
+        f"choose model={other}",
+    )
+    require(
+        shape[-1] == task.n_outputs,
+        f"{type(task).__name__} wants {task.n_outputs} outputs, but {type(model).__name__} gives {shape[-1]}: "
+        "leave model.n_outputs to the task",
+    )

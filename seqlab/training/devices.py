@@ -1,0 +1,74 @@
+"""Which devices a run uses, and how replicas and rows are laid over them.
+
+On a CPU, XLA spreads neither elementwise work nor small matmuls over the cores, but it runs several CPU *devices* side
+by side. So `cpu_devices="auto"` makes every core a device and the ordinary mesh path does the rest.
+"""
+
+import math
+import os
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from seqlab.types import require
+
+AXES = ("replica", "data")
+
+
+def start(cpu_devices: int | str) -> list[jax.Device]:
+    """Start JAX's backend with `cpu_devices` CPU devices ("auto": one a core) and return the devices of the run.
+
+    The count is the process's: once the backend runs it can be lowered (a later job of a sweep may ask for fewer
+    devices) but not raised. On an accelerator all of its local devices are returned and `cpu_devices` is ignored.
+
+    Raises   UserError for a count below 1, and for one that the running backend can't serve.
+    """
+    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    is_count = isinstance(cpu_devices, int) and not isinstance(cpu_devices, bool) and cpu_devices >= 1
+    require(
+        cpu_devices == "auto" or is_count, f'trainer.cpu_devices is {cpu_devices!r}: expected "auto" or a count from 1'
+    )
+    n_devices = n_cores if cpu_devices == "auto" else int(cpu_devices)
+    _prepare_cpu(n_devices)
+    devices = jax.devices()
+    if devices[0].platform != "cpu":
+        return devices
+    if cpu_devices == "auto":
+        return devices
+    require(
+        n_devices <= len(devices),
+        f"trainer.cpu_devices is {n_devices}, but this process has started with {len(devices)}: "
+        "start the run in a process of its own",
+    )
+    return devices[:n_devices]
+
+
+def _prepare_cpu(n_devices: int) -> None:
+    if n_devices == 1:
+        return
+    try:
+        jax.config.update("jax_num_cpu_devices", n_devices)
+    except RuntimeError:  # the backend runs already, and with it everything below is settled
+        return
+    # One thread a device: with a pool shared by all matmuls the devices wait for each other.
+    flag = "--xla_cpu_multi_thread_eigen=false"
+    if flag not in os.environ["XLA_FLAGS"]:
+        os.environ["XLA_FLAGS"] += f" {flag}"
+    # XLA sizes the pool that runs the devices by NPROC; with as many threads as devices, collectives of steps that are
+    # in flight together can wait for each other for ever (seen with jax 0.8.3 to 0.10.2).
+    os.environ.setdefault("NPROC", str(max(16, 2 * n_devices)))
+
+
+def make_mesh(devices: list[jax.Device], n_replicas: int, rows: int) -> Mesh:
+    """Lay replicas, then rows, over the devices: axes ("replica", "data").
+
+    replica = gcd(n_replicas, n_devices),  data = gcd(rows, n_devices / replica)
+
+    `rows` is what one device pass handles together: the batch, or the micro-batch when gradients are accumulated.
+    Devices that divide neither are left idle.
+    """
+    n_replica_shards = math.gcd(n_replicas, len(devices))
+    n_data_shards = math.gcd(rows, len(devices) // n_replica_shards)
+    used = np.array(devices[: n_replica_shards * n_data_shards])
+    return Mesh(used.reshape(n_replica_shards, n_data_shards), AXES)

@@ -1,0 +1,154 @@
+"""The host's side of training: what happens between two dispatches."""
+
+import dataclasses
+import math
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from seqlab.evaluation.evaluate import finalise
+from seqlab.training.checkpoint import Checkpoints
+from seqlab.training.programs import Programs
+from seqlab.training.settings import Settings
+from seqlab.training.state import State
+from seqlab.training.stopping import StopRequest
+from seqlab.types import Event, Logger
+
+# A dispatch is kept about this long: long against its overhead, short against the patience of who presses Ctrl-C.
+DISPATCH_SECONDS = 0.5
+
+
+@dataclasses.dataclass
+class Progress:
+    """What the host remembers; saved with each checkpoint. `seconds` is the time spent in updates alone."""
+
+    best_value: float | None = None
+    best_step: int | None = None
+    without_gain: int = 0
+    seconds: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How training ended: "completed", "stopped early", "interrupted" or "diverged", and in a sentence why.
+
+    `skipped` and `diverged_R` hold one entry a replica: its skipped updates, and whether it came to stand still.
+    """
+
+    status: str
+    message: str
+    step: int
+    skipped_R: list[int]
+    diverged_R: list[bool]
+
+
+class Loop:
+    """Train from a state to the end of the settings' steps, logging, measuring and saving on the way.
+
+    Every event happens at a step that depends on the settings alone, never on the clock or on where a run was resumed,
+    and the sums of a training event live in the state: a resumed run writes the same lines as an uninterrupted one.
+    A replica that diverges stands still while the others go on; when all have, training stops.
+    """
+
+    def __init__(
+        self, settings: Settings, programs: Programs, checkpoints: Checkpoints, logger: Logger, progress: Progress
+    ) -> None:
+        self._settings, self._programs = settings, programs
+        self._checkpoints, self._logger = checkpoints, logger
+        self.progress = progress
+        self._dispatch = 1
+        self._updates, self._seconds = 0, 0.0  # since the last training event
+
+    def run(self, state: State) -> Outcome:
+        """Run to the end, or to the first reason to stop; the last state is saved in every case."""
+        settings, progress = self._settings, self.progress
+        step = _step(state)
+        ending = ("diverged", self._tell_divergence(step)) if all(self._diverged_R(state)) else None
+        with StopRequest() as stop:
+            while ending is None and step < settings.steps:
+                state, step = self._advance(state, step)
+                at_end = step == settings.steps
+                diverged = all(self._diverged_R(state))
+                if step % settings.log_every == 0 or at_end or diverged:
+                    state = self._log_training(state, step)
+                if diverged:
+                    ending = "diverged", self._tell_divergence(step)
+                elif step % settings.eval_every == 0 or at_end:
+                    self._evaluate(state, step)
+                    if settings.patience is not None and progress.without_gain >= settings.patience:
+                        ending = "stopped early", self._tell_no_gain()
+                if stop.signal_name is not None and ending is None and not at_end:
+                    ending = "interrupted", f"{stop.signal_name} after step {step} of {settings.steps}"
+                if step % settings.save_every == 0 or at_end or ending is not None:
+                    self._checkpoints.save_latest(step, state, dataclasses.asdict(progress))
+        self._checkpoints.wait()
+        status, message = ending or ("completed", f"all {settings.steps} steps done")
+        return Outcome(status, message, step, _per_replica(state.skipped), self._diverged_R(state))
+
+    def _advance(self, state: State, step: int) -> tuple[State, int]:
+        settings = self._settings
+        ahead = min(every - step % every for every in (settings.log_every, settings.eval_every, settings.save_every))
+        n_steps = min(self._dispatch, ahead, settings.steps - step)
+        began = time.perf_counter()
+        state = self._programs.advance(state, n_steps)
+        seconds = time.perf_counter() - began
+        self._updates += n_steps
+        self._seconds += seconds
+        self.progress.seconds += seconds
+        wanted = int(n_steps * DISPATCH_SECONDS / max(seconds, 1e-9))
+        self._dispatch = max(1, min(wanted, 4 * self._dispatch))
+        step = _step(state)
+        self._logger.advance(step)
+        return state, step
+
+    def _log_training(self, state: State, step: int) -> State:
+        values = {name: _per_replica(value) for name, value in finalise(jax.device_get(state.sums)).items()}
+        tokens = values.pop("tokens")
+        values["learning_rate"] = _per_replica(state.learning_rate)
+        values["skipped"] = _per_replica(state.skipped)
+        rate = self._updates / self._seconds
+        self._updates, self._seconds = 0, 0.0
+        rates = {"steps_per_second": rate, "tokens_per_second": rate * float(np.nansum(tokens))}
+        self._logger.log(Event(step, "train", values, rates, time.time()))
+        return self._programs.clear_sums(state)
+
+    def _evaluate(self, state: State, step: int) -> None:
+        monitored = math.nan
+        split, metric = self._settings.monitor.split("/", 1)
+        for name, sums in self._programs.evaluate(state.eval_params).items():
+            values = {metric: _per_replica(value) for metric, value in finalise(sums).items()}
+            self._logger.log(Event(step, name, values, {}, time.time()))
+            if name == split:
+                monitored = float(np.mean(values[metric]))
+        progress = self.progress
+        sign = 1.0 if self._settings.mode == "min" else -1.0
+        if math.isfinite(monitored) and (progress.best_value is None or sign * monitored < sign * progress.best_value):
+            progress.best_value, progress.best_step, progress.without_gain = monitored, step, 0
+            self._checkpoints.save_best(step, state, dataclasses.asdict(progress))
+        else:
+            progress.without_gain += 1
+
+    def _diverged_R(self, state: State) -> list[bool]:
+        return [run >= self._settings.max_nonfinite for run in _per_replica(state.skipped_run)]
+
+    def _tell_divergence(self, step: int) -> str:
+        return (
+            f"the loss or a gradient was not finite in {self._settings.max_nonfinite} updates in a row, the last at "
+            f"step {step}: try a lower optim.learning_rate or optim/clip=global_norm"
+        )
+
+    def _tell_no_gain(self) -> str:
+        return (
+            f"{self._settings.monitor} has not improved in {self._settings.patience} evaluations, "
+            f"the best was at step {self.progress.best_step}"
+        )
+
+
+def _step(state: State) -> int:
+    return max(_per_replica(state.step))
+
+
+def _per_replica(leaf_R: Any) -> list[Any]:
+    return np.asarray(jax.device_get(leaf_R)).tolist()

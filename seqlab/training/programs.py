@@ -1,0 +1,119 @@
+"""The compiled programs of a run: initialise, advance, measure; each compiled once, for every replica at once."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from seqlab.evaluation.evaluate import evaluate_set
+from seqlab.training.devices import make_mesh
+from seqlab.training.optimiser import Optimiser
+from seqlab.training.replicas import lift, replica_sharding
+from seqlab.training.settings import Settings
+from seqlab.training.state import State, clear
+from seqlab.training.step import make_advance, make_apply, make_init, make_update
+from seqlab.types import Batch, Params, Sums, Task
+
+
+class Programs:
+    """What a run executes, compiled ahead of time, so that nothing is ever compiled in the loop.
+
+    `compile_seconds` and `n_compiled` count what has been spent so far.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        model: nn.Module,
+        optimiser: Optimiser,
+        settings: Settings,
+        devices: list[jax.Device],
+        seeds: list[int],
+    ) -> None:
+        self.compile_seconds = 0.0
+        self.n_compiled = 0
+        self._settings, self._task = settings, task
+        self.mesh = make_mesh(devices, len(seeds), settings.batch_size // settings.accumulate)
+        self._stacked = replica_sharding(self.mesh)
+        self._whole = NamedSharding(self.mesh, P())
+        self._apply = make_apply(model, jnp.dtype(settings.dtype), self.mesh)
+        self._seeds_R = jax.device_put(jnp.asarray(seeds, jnp.uint32), self._stacked)
+
+        init = lift(make_init(model, task, optimiser, ema=settings.ema is not None), self.mesh)
+        self._init = jax.jit(init, out_shardings=self._stacked)
+        shapes = jax.eval_shape(self._init, self._seeds_R)
+        self.state_like: State = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=self._stacked), shapes
+        )
+        update = make_update(
+            self._apply,
+            task,
+            optimiser,
+            accumulate=settings.accumulate,
+            ema=settings.ema,
+            max_nonfinite=settings.max_nonfinite,
+        )
+        advance = lift(make_advance(update, task, settings.batch_size, self.mesh), self.mesh)
+        self._advance = jax.jit(advance, donate_argnums=0, out_shardings=self._stacked)
+        self._clear = jax.jit(clear, donate_argnums=0, out_shardings=self._stacked)
+        self._evaluate: dict[str, tuple[Callable[..., Sums], Batch]] = {}
+
+    def compile(self) -> None:
+        """Compile the update, ahead of its first use."""
+        self._advance = self._timed(self._advance, self.state_like, jax.ShapeDtypeStruct((), jnp.int32))
+
+    def load_evaluation(self, sets: dict[str, Batch]) -> None:
+        """Compile the measurement of each set.
+
+        Raises   UserError for a monitor that the sets do not measure, before anything is compiled.
+        """
+
+        def measure(params: Params, batch: Batch) -> Sums:
+            return evaluate_set(self._apply, self._task, params, batch, self._settings.eval_batch_size)
+
+        lifted = jax.jit(lift(measure, self.mesh), out_shardings=self._stacked)
+        params = self.state_like.eval_params
+        names = [f"{name}/{metric}" for name in sets for metric in jax.eval_shape(lifted, params, sets[name])]
+        self._settings.require_monitor(names)
+        compiled: dict[str, Any] = {}
+        for name, batch in sets.items():
+            batch = jax.device_put(batch, self._whole)
+            # Sets of one size share a program.
+            shapes = str(jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), batch))
+            if shapes not in compiled:
+                compiled[shapes] = self._timed(lifted, params, batch)
+            self._evaluate[name] = (compiled[shapes], batch)
+
+    def init(self) -> State:
+        """The stack of states before the first update."""
+        return self._init(self._seeds_R)
+
+    def advance(self, state: State, n_steps: int) -> State:
+        """`n_steps` updates of every replica, in one dispatch; waits for the result and consumes `state`."""
+        return jax.block_until_ready(self._advance(state, jnp.int32(n_steps)))
+
+    def clear_sums(self, state: State) -> State:
+        """The state with its sums emptied; consumes them."""
+        return dataclasses.replace(state, sums=self._clear(state.sums))
+
+    def evaluate(self, params: Params) -> dict[str, Sums]:
+        """The sums of every loaded set, with a leading replica axis."""
+        return {name: jax.device_get(measure(params, batch)) for name, (measure, batch) in self._evaluate.items()}
+
+    def _timed(self, function: Any, *args: Any) -> Any:
+        began = time.perf_counter()
+        compiled = function.lower(*args).compile()
+        self.compile_seconds += time.perf_counter() - began
+        self.n_compiled += 1
+        return compiled
+
+
+def count_parameters(params: Params) -> int:
+    """The number of parameters of one replica, from a stack's shapes."""
+    return sum(leaf.size // leaf.shape[0] for leaf in jax.tree.leaves(params))

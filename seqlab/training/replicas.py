@@ -1,0 +1,47 @@
+"""N replicas in one compiled program: what is written for one state is lifted to a stack of them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax import lax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+
+def lift(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
+    """Turn `function(one, *shared)` into a function of a stack, `(stack_R…, *shared) -> result_R…`.
+
+    Each device takes its share of the replica axis. Within a device an accelerator runs them side by side (`vmap`),
+    a CPU one after the other (`lax.map`): batched small matmuls are slow there.
+    """
+    on_cpu = mesh.devices.flat[0].platform == "cpu"
+
+    def over_share(stack: Any, *shared: Any) -> Any:
+        def one(replica: Any) -> Any:
+            return function(replica, *shared)
+
+        return lax.map(one, stack) if on_cpu else jax.vmap(one)(stack)
+
+    if mesh.shape["replica"] == 1:
+        return over_share
+
+    def lifted(stack: Any, *shared: Any) -> Any:
+        specs = (P("replica"), *(P() for _ in shared))
+        return jax.shard_map(
+            over_share, mesh=mesh, in_specs=specs, out_specs=P("replica"), axis_names={"replica"}, check_vma=False
+        )(stack, *shared)
+
+    return lifted
+
+
+def replica_sharding(mesh: Mesh) -> NamedSharding:
+    """The sharding of every leaf of a stack of states: split over replicas, whole within one."""
+    return NamedSharding(mesh, P("replica"))
+
+
+def split_rows(tree: Any, mesh: Mesh) -> Any:
+    """Ask the compiler to keep the leading axis of every leaf, the rows of a batch, split over the data axis."""
+    if mesh.shape["data"] == 1:
+        return tree
+    return jax.tree.map(lambda leaf: lax.with_sharding_constraint(leaf, NamedSharding(mesh, P("data"))), tree)

@@ -1,0 +1,78 @@
+"""What can be set about training: the node `trainer` of the config."""
+
+import dataclasses
+import difflib
+
+from seqlab.types import require
+
+DTYPES = ("float32", "bfloat16")
+MODES = ("min", "max")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How long, how large, how often.
+
+    steps              updates in all
+    batch_size         rows an update
+    accumulate         micro-batches that an update's batch is split into
+    eval_batch_size    rows that evaluation handles together
+    log_every, eval_every, save_every   updates between two training events, evaluations, checkpoints
+    monitor, mode      "set/metric" that picks the best checkpoint, and whether "min" or "max" is better
+    patience           evaluations without a better monitor before stopping early; None: never
+    ema                decay of the moving average of the parameters, which is then what is measured; None: off
+    dtype              "float32", or "bfloat16" for mixed precision
+    max_nonfinite      skipped updates in a row after which training stops
+    cpu_devices        CPU cores used as devices: "auto" (all) or a count
+
+    Raises   UserError for a value outside its range, naming it.
+    """
+
+    steps: int
+    batch_size: int
+    accumulate: int
+    eval_batch_size: int
+    log_every: int
+    eval_every: int
+    save_every: int
+    monitor: str
+    mode: str
+    patience: int | None
+    ema: float | None
+    dtype: str
+    max_nonfinite: int
+    cpu_devices: int | str
+
+    def __post_init__(self) -> None:
+        counts = ("steps", "batch_size", "accumulate", "eval_batch_size", "log_every", "eval_every", "save_every")
+        for field in (*counts, "max_nonfinite"):
+            _require_count(field, getattr(self, field))
+        if self.patience is not None:
+            _require_count("patience", self.patience)
+        require(
+            self.batch_size % self.accumulate == 0,
+            f"trainer.batch_size is {self.batch_size}, which trainer.accumulate = {self.accumulate} does not divide",
+        )
+        require(
+            self.ema is None or 0.0 < self.ema < 1.0,
+            f"trainer.ema is {self.ema}: expected a decay between 0 and 1, or null for none",
+        )
+        _require_choice("dtype", self.dtype, DTYPES)
+        _require_choice("mode", self.mode, MODES)
+        require("/" in self.monitor, f'trainer.monitor is {self.monitor!r}: expected "set/metric"')
+
+    def require_monitor(self, measured: list[str]) -> None:
+        """Refuse a monitor that is not among the "set/metric" names that the task measures."""
+        _require_choice("monitor", self.monitor, measured)
+
+
+def _require_count(field: str, value: int) -> None:
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    require(is_count, f"trainer.{field} is {value!r}: expected a whole number from 1")
+
+
+def _require_choice(field: str, value: str, choices: tuple[str, ...] | list[str]) -> None:
+    nearest = difflib.get_close_matches(value, choices, n=1, cutoff=0.0)[0]
+    require(
+        value in choices, f"trainer.{field} is {value!r}: expected one of {', '.join(choices)} (nearest: {nearest})"
+    )
