@@ -58,7 +58,7 @@ class Checkpoints:
         """Read a checkpoint into the structure, dtypes and shardings of `like`: arrays or `jax.ShapeDtypeStruct`s."""
         self.wait()
         step = max(self._steps(which), default=None)
-        require(step is not None, f"{self._directories[which]} holds no checkpoint.")
+        require(step is not None, f"{self._directories[which]} holds no checkpoint")
         path = self._directories[which] / str(step)
         names, treedef = _name_leaves(like)
         wanted = {name: _abstract(leaf) for name, leaf in names.items()}
@@ -74,7 +74,7 @@ class Checkpoints:
         except UserError:
             raise
         except Exception as error:  # Orbax and TensorStore raise whatever the damaged file led them to.
-            raise UserError(f"The checkpoint {path} is damaged: {_first_line(error)}.") from error
+            raise UserError(f"The checkpoint {path} is damaged: {_first_line(error)}") from error
         return treedef.unflatten([restored.state[name] for name in names]), restored.host
 
     def wait(self) -> None:
@@ -82,7 +82,7 @@ class Checkpoints:
         try:
             self._checkpointer.wait_until_finished()
         except Exception as error:  # Raised here for the thread that wrote: a full disk, a directory taken away.
-            raise UserError(f"A checkpoint could not be written: {_first_line(error)}.") from error
+            raise UserError(f"A checkpoint could not be written: {_first_line(error)}") from error
 
     def close(self) -> None:
         if self._written:
@@ -154,7 +154,7 @@ def _require_fit(path: Path, stored: dict[str, Any], wanted: dict[str, jax.Shape
         require(
             here == there,
             f"The checkpoint {path} does not fit this config: {name} is {here} in the checkpoint and {there} in the "
-            f"config's state; {_cause(name, stored.get(name), wanted.get(name))}.",
+            f"config's state; {_cause(name, stored.get(name), wanted.get(name))}",
         )
 
 

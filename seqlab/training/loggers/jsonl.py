@@ -31,7 +31,7 @@ class JsonlLogger:
                 truncate_after(path, run.resumed_from if run.resumed_from is not None else -1)
             self._file = path.open("a", encoding="utf-8")
         except OSError as error:
-            raise UserError(f"{path} cannot be written: {error.strerror}.") from error
+            raise UserError(f"{path} cannot be written: {error.strerror}") from error
 
     def advance(self, step: int) -> None:
         pass
@@ -42,7 +42,7 @@ class JsonlLogger:
             self._file.write(_encode(event) + "\n")
             self._file.flush()  # The kernel has the line before a checkpoint knows of its step.
         except OSError as error:
-            raise UserError(f"{self._file.name} cannot be written: {error.strerror}.") from error
+            raise UserError(f"{self._file.name} cannot be written: {error.strerror}") from error
 
     def finish(self, status: str, summary: dict[str, Any]) -> None:
         if self._file is not None:
@@ -71,7 +71,7 @@ def _read_lines(path: Path) -> list[tuple[str, Event]]:
         try:
             pairs.append((line, _decode(line)))
         except (ValueError, TypeError, AttributeError) as error:
-            raise UserError(f"Line {number} of {path} is not an event: {line.strip()[:80]!r}.") from error
+            raise UserError(f"Line {number} of {path} is not an event: {line.strip()[:80]!r}") from error
     return pairs
 
 

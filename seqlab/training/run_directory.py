@@ -1,0 +1,235 @@
+"""A run's directory: claimed by one process, described before the first step, recognised when it is come back to."""
+
+import errno
+import fcntl
+import fnmatch
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import yaml
+
+import seqlab
+from seqlab.training.files import write_whole
+from seqlab.types import UserError, require
+
+# What may differ when a run is gone on with, and why the numbers stay those of an uninterrupted run:
+MAY_CHANGE = (
+    # Words, and who is told.
+    *("resume", "name", "tags", "notes", "logger", "logger.*"),
+    # When to end. A schedule that depends on the steps holds them in its own node, which must not differ.
+    # (An old end off the grid of log_every and eval_every leaves its own events in the record.)
+    *("trainer.steps", "trainer.patience", "trainer.max_nonfinite"),
+    # How often the state is saved: nothing but the checkpoints depends on it.
+    "trainer.save_every",
+    # How the same sums are spread: equal up to rounding, and a run may move to a machine with other cores.
+    "trainer.cpu_devices",
+)
+# What may lie in a directory before a run begins in it: Hydra's, and what is left of a start that failed.
+BEFORE_A_RUN = (".hydra", "*.log", ".lock")
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+
+
+class RunDirectory:
+    """A directory that this process holds until `close`.
+
+    config.yaml  overrides.yaml   the resolved config and what the command line changed
+    environment.json              versions, commit, devices and command line, one entry for each time it was started
+    metrics.jsonl  summary.json  checkpoints/  figures/  evaluations/
+    """
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self.metrics_path = path / "metrics.jsonl"
+        self.summary_path = path / "summary.json"
+        self.checkpoints_path = path / "checkpoints"
+        self.figures_path = path / "figures"
+        self.evaluations_path = path / "evaluations"
+        self._lock = lock
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether there is something to go on from."""
+        return any(path.name.isdigit() for path in (self.checkpoints_path / "latest").glob("*"))
+
+    @property
+    def summary(self) -> dict[str, Any] | None:
+        """The summary that an earlier process left; None if it was killed, or there was none."""
+        return read_json(self.summary_path) if self.summary_path.exists() else None
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether an earlier process brought the run to its end."""
+        return (self.summary or {}).get("status") == "completed"
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> "RunDirectory":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_run_directory(path: Path, config: dict[str, Any], overrides: list[str], *, resume: str) -> RunDirectory:
+    """Claim `path` for a new run, or go on with the run that it holds.
+
+    `resume` is "auto" (go on if there is a run of the same config), "never", or the directory of a run to go on with
+    in place of `path`. `config` holds plain values alone. Nothing is written before every check has passed.
+
+    Raises   UserError for a directory that cannot be written, is in use, holds something else, holds another run, or
+             holds a run where there should be none.
+    """
+    if resume not in ("auto", "never"):
+        path = Path(resume)
+        require(
+            (path / "config.yaml").is_file(), f'resume={resume}: expected "auto", "never" or the directory of a run'
+        )
+    path = path.absolute()
+    _require_room(path)
+    directory = RunDirectory(path, _lock(path))
+    try:
+        _claim(directory, _to_plain(config), overrides, resume)
+    except OSError as error:
+        directory.close()
+        raise UserError(f"The run directory {path} cannot be written: {error.strerror}") from error
+    except BaseException:
+        directory.close()
+        raise
+    return directory
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Read the config that a run directory keeps."""
+    try:
+        config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{path} holds no run: its config.yaml cannot be read") from error
+    require(isinstance(config, dict), f"{path} holds no run: its config.yaml is not a config")
+    return config
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file of a run directory."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: it is damaged") from error
+
+
+def _claim(directory: RunDirectory, config: dict[str, Any], overrides: list[str], resume: str) -> None:
+    path = directory.path
+    environments = []
+    if (path / "config.yaml").exists():
+        require(resume != "never", f"{path} already holds a run, and resume=never starts only new ones")
+        _require_same(path, read_config(path), config)
+        if (path / "environment.json").exists():
+            environments = read_json(path / "environment.json")
+        write_whole(path / "config.yaml", _to_yaml(config))
+    else:
+        try:
+            # Exclusive, so that even on a file system without locks only one process can begin a run here.
+            with (path / "config.yaml").open("x", encoding="utf-8") as file:
+                file.write(_to_yaml(config))
+        except FileExistsError as error:
+            raise UserError(f"The run directory {path} is in use by another process") from error
+    environments.append(_describe_environment())
+    write_whole(path / "overrides.yaml", _to_yaml(overrides))
+    write_whole(path / "environment.json", json.dumps(environments, indent=2) + "\n")
+
+
+def _require_room(path: Path) -> None:
+    """Refuse a directory that holds something else than a run."""
+    if path.is_dir() and not (path / "config.yaml").exists():
+        others = sorted(entry.name for entry in path.iterdir() if not _matches(entry.name, BEFORE_A_RUN))
+        require(not others, f"{path} holds something else than a run: {', '.join(others[:3])}")
+
+
+def _lock(path: Path) -> int:
+    """Hold the directory for this process: the kernel lets go of it however the process ends."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise UserError(f"The run directory {path} cannot be written: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            os.close(lock)
+            raise UserError(f"The run directory {path} is in use by another process") from error
+    return lock
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _require_same(path: Path, stored: dict[str, Any], config: dict[str, Any]) -> None:
+    here, there = _flatten(stored), _flatten(config)
+    for key in [*there, *(key for key in here if key not in there)]:
+        if _matches(key, MAY_CHANGE):
+            continue
+        was, now = (values.get(key, "absent") for values in (here, there))
+        require(
+            was == now or repr(was) == repr(now),  # NaN equals nothing but is written alike.
+            f"{path} holds a run with another config: {key} is {was} there and {now} here",
+        )
+
+
+def _flatten(node: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(node, dict) or not node:
+        return {prefix: node}
+    flat: dict[str, Any] = {}
+    for key, value in node.items():
+        flat |= _flatten(value, f"{prefix}.{key}" if prefix else str(key))
+    return flat
+
+
+def _to_plain(config: dict[str, Any]) -> dict[str, Any]:
+    """The config as its file will give it back, tuples as lists."""
+    return yaml.safe_load(_to_yaml(config))
+
+
+def _to_yaml(node: Any) -> str:
+    return yaml.safe_dump(node, sort_keys=False, allow_unicode=True)
+
+
+def _describe_environment() -> dict[str, Any]:
+    versions = {
+        name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint")
+    }
+    devices = jax.devices()
+    return {
+        "seqlab": seqlab.__version__,
+        "python": platform.python_version(),
+        **versions,
+        "commit": _describe_commit(),
+        "devices": {"platform": devices[0].platform, "kind": devices[0].device_kind, "count": len(devices)},
+        "command": sys.argv,
+    }
+
+
+def _describe_commit() -> dict[str, Any] | None:
+    """The commit of seqlab's own checkout and whether files differ from it; None for an installed package."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(Path(seqlab.__file__).parent), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+
+    try:
+        # An installed package may lie inside somebody else's checkout, which does not track it.
+        git("ls-files", "--error-unmatch", "__init__.py")
+        return {"hash": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "--untracked-files=no"))}
+    except (OSError, subprocess.SubprocessError):
+        return None
