@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from seqlab.types import Array, Batch, Params, Sums, Task
 
-Apply = Callable[[Params, Array, Array | None], Array]
+Apply = Callable[[Params, Batch], Array]
 
 
 def evaluate_set(apply: Apply, task: Task, params: Params, batch: Batch, batch_size: int) -> Sums:
@@ -26,11 +27,12 @@ def evaluate_set(apply: Apply, task: Task, params: Params, batch: Batch, batch_s
         return filled.reshape(n_batches, batch_size, *a.shape[1:])
 
     def measure(part: Batch) -> Sums:
-        return task.measure(apply(params, part.inputs, part.lengths), part)
+        return task.measure(apply(params, part), part)
 
     return jax.tree.map(lambda parts: parts.sum(0), jax.lax.map(measure, jax.tree.map(split, batch)))
 
 
 def finalise(sums: Sums) -> dict[str, Array]:
     """Divide each total by its weight; a metric that met no weight is NaN."""
-    return {name: total / weight for name, (total, weight) in sums.items()}
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return {name: total / weight for name, (total, weight) in sums.items()}

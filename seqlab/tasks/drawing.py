@@ -17,7 +17,8 @@ _EVALUATION_ROOT = (0x5E91AB, 0)
 def draw_evaluation_sets(sample: Callable[[Array, int], Batch], n_eval: int) -> dict[str, Batch]:
     """Draw the validation and the test set: the same ones in every run, from keys apart from every training stream."""
     root = jax.random.wrap_key_data(jnp.array(_EVALUATION_ROOT, jnp.uint32), impl="threefry2x32")
-    return {name: sample(jax.random.fold_in(root, i), n_eval) for i, name in enumerate(("validation", "test"))}
+    draw = jax.jit(sample, static_argnums=1)
+    return {name: draw(jax.random.fold_in(root, i), n_eval) for i, name in enumerate(("validation", "test"))}
 
 
 def draw_lengths(key: Array, batch_size: int, shortest: int | None, longest: int) -> Array:
