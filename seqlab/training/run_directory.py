@@ -4,7 +4,6 @@ import errno
 import fcntl
 import fnmatch
 import importlib.metadata
-import json
 import os
 import platform
 import subprocess
@@ -16,7 +15,7 @@ import jax
 import yaml
 
 import seqlab
-from seqlab.training.files import write_whole
+from seqlab.training.files import read_json, to_json, write_whole
 from seqlab.types import UserError, require
 
 # What may differ when a run is gone on with, and why the numbers stay those of an uninterrupted run:
@@ -119,14 +118,6 @@ def read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file of a run directory."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: it is damaged") from error
-
-
 def _claim(directory: RunDirectory, config: dict[str, Any], overrides: list[str], resume: str) -> None:
     path = directory.path
     environments = []
@@ -145,7 +136,7 @@ def _claim(directory: RunDirectory, config: dict[str, Any], overrides: list[str]
             raise UserError(f"The run directory {path} is in use by another process") from error
     environments.append(_describe_environment())
     write_whole(path / "overrides.yaml", _to_yaml(overrides))
-    write_whole(path / "environment.json", json.dumps(environments, indent=2) + "\n")
+    write_whole(path / "environment.json", to_json(environments, indent=2) + "\n")
 
 
 def _require_room(path: Path) -> None:

@@ -2,11 +2,10 @@
 
 import dataclasses
 import json
-import math
 from pathlib import Path
 from typing import Any, TextIO
 
-from seqlab.training.files import write_whole
+from seqlab.training.files import to_json, write_whole
 from seqlab.types import Event, Run, UserError
 
 FILE_NAME = "metrics.jsonl"
@@ -39,7 +38,7 @@ class JsonlLogger:
     def log(self, event: Event) -> None:
         assert self._file is not None, "log comes after start"
         try:
-            self._file.write(_encode(event) + "\n")
+            self._file.write(to_json(dataclasses.asdict(event)) + "\n")
             self._file.flush()  # The kernel has the line before a checkpoint knows of its step.
         except OSError as error:
             raise UserError(f"{self._file.name} cannot be written: {error.strerror}") from error
@@ -75,19 +74,8 @@ def _read_lines(path: Path) -> list[tuple[str, Event]]:
     return pairs
 
 
-def _encode(event: Event) -> str:
-    record = dataclasses.asdict(event)
-    record["values"] = {name: [_plain(value) for value in values] for name, values in event.values.items()}
-    record["rates"] = {name: _plain(value) for name, value in event.rates.items()}
-    return json.dumps(record, allow_nan=False)
-
-
 def _decode(line: str) -> Event:
     record = json.loads(line)
     record["values"] = {name: [float(value) for value in values] for name, values in record["values"].items()}
     record["rates"] = {name: float(value) for name, value in record["rates"].items()}
     return Event(**record)
-
-
-def _plain(value: float) -> float | str:
-    return value if math.isfinite(value) else str(float(value))
