@@ -85,7 +85,8 @@ def _after_warmup(warmup_steps: int, after: optax.Schedule) -> Schedule:
 
     def factor(step: Array) -> Array:
         warming = (step + 1) / max(warmup_steps, 1)
-        return jnp.where(step < warmup_steps, warming, after(step - warmup_steps)).astype(jnp.float32)
+        factor = jnp.where(step < warmup_steps, warming, after(step - warmup_steps)).astype(jnp.float32)
+        return jnp.clip(factor, 0.0, 1.0)  # the last value of optax's line is a rounding error off its end
 
     return factor
 

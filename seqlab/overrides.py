@@ -1,0 +1,163 @@
+"""The conf tree as the command line sees it: where it is, which names it knows, which override names none of them."""
+
+import difflib
+import inspect
+import itertools
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import MissingConfigException
+from hydra.utils import get_object
+from omegaconf import DictConfig, OmegaConf
+
+from seqlab.types import UserError, require
+
+_PACKAGED = Path(__file__).parent / "conf"
+CONF = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[1] / "conf"
+"""The Hydra tree: inside the package when installed from a wheel, beside it in a checkout."""
+
+SWEEP_LAUNCHERS = ("joblib", "submitit_local", "submitit_slurm")
+HYDRA_FIELDS = ("_target_", "_partial_", "_recursive_", "_convert_", "_args_")
+
+
+def groups() -> dict[str, list[str]]:
+    """The config groups, each with its choices."""
+    found: dict[str, list[str]] = {}
+    for file in sorted(CONF.rglob("*/*.yaml")):
+        found.setdefault(file.parent.relative_to(CONF).as_posix(), []).append(file.stem)
+    return found
+
+
+def stored_overrides(run_dir: Path) -> list[str]:
+    """The overrides with which the run in `run_dir` was started.
+
+    Raises   UserError when there is no run.
+    """
+    file = run_dir / "overrides.yaml"
+    require(file.is_file(), f"{run_dir} holds no run: there is no {file.name} in it.")
+    return [str(override) for override in OmegaConf.load(file)]
+
+
+def merge_overrides(earlier: list[str], later: list[str]) -> list[str]:
+    """Both lists, without the earlier overrides of keys that are given again."""
+    given_again = {_key(override) for override in later}
+    return [override for override in earlier if _key(override) not in given_again] + later
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """The end of a sentence about a wrong name: the right names nearest to it, or its siblings when none is near."""
+    parent, _, last = name.rpartition(".")
+
+    def likeness(candidate: str) -> float:
+        its_parent, _, its_last = candidate.rpartition(".")
+        initials = "".join(word[:1] for word in its_last.split("_"))
+        alike = 1.0 if last == initials else difflib.SequenceMatcher(None, last, its_last).ratio()
+        return alike * difflib.SequenceMatcher(None, parent, its_parent).ratio() if parent else alike
+
+    ranked = sorted({*names}, key=likeness, reverse=True)
+    near = [candidate for candidate in ranked if likeness(candidate) >= 0.6][:3]
+    settable = [candidate for candidate in ranked if candidate.rpartition(".")[2] not in HYDRA_FIELDS]
+    siblings = sorted(candidate for candidate in settable if candidate.rpartition(".")[0] == parent)
+    return f"did you mean {_either(near)}?" if near else f"there are {', '.join(siblings or sorted(settable))}."
+
+
+def require_wellformed(overrides: list[str]) -> None:
+    """Refuse what Hydra would take without a word: a new root key, which nothing would ever read."""
+    root = {*OmegaConf.load(CONF / "config.yaml"), *groups(), "hydra"}
+    for override in overrides:
+        require(
+            "=" in override or override.startswith("~"),
+            f"{override} is not an override: write key=value, for example +experiment=copy_task.",
+        )
+        key = _key(override)
+        if override.startswith("+") and "." not in key and "/" not in key:
+            require(key in root, f"{override}: there is no group or key {key}; {nearest(key, root)}")
+
+
+def explain_missing(error: MissingConfigException) -> str:
+    """The sentence for a choice that does not exist."""
+    group, _, choice = (error.missing_cfg_file or "").rpartition("/")
+    if group == "hydra/launcher" and choice in SWEEP_LAUNCHERS:
+        return f"hydra/launcher={choice} needs the extra sweep: pip install 'seqlab[sweep]'."
+    options = error.options or groups().get(group)
+    if not options:
+        return f"{group or choice}: there is no such group; {nearest(group or choice, groups())}"
+    return f"{group}={choice}: there is no {choice} in {group}; {nearest(choice, options)}"
+
+
+def explain_key(config_name: str, overrides: list[str]) -> str | None:
+    """The sentence for the first override whose key is not in the config that the choices among them make."""
+    known_groups = groups()
+    parsed = OverridesParser.create().parse_overrides(overrides)
+    chosen = [_choices(override) for override in parsed if override.key_or_group in known_groups]
+    settings = [override for override in parsed if override.key_or_group not in known_groups and not override.is_add()]
+    for choices in itertools.product(*chosen):
+        for choice in choices:
+            group, _, value = choice.partition("=")
+            if not choice.startswith("+") and group in ("experiment", "debug"):
+                return f"{choice}: {group} is added to the config, so write +{group}={value}."
+        with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+            config = hydra.compose(config_name, overrides=list(choices), return_hydra_config=True)
+        keys = list(_keys(OmegaConf.to_container(config, resolve=False)))
+        for override in settings:
+            if override.key_or_group not in keys:
+                inside = [key for key in keys if key.startswith("hydra.") == override.key_or_group.startswith("hydra.")]
+                key = override.key_or_group
+                return f"{override.input_line}: there is no key {key}; {nearest(key, [*inside, *known_groups])}"
+    return None
+
+
+def require_known_fields(config: DictConfig) -> None:
+    """Refuse a node that gives its constructor a field which that does not have, partial ones too.
+
+    Raises   UserError with the field, its path and the nearest fields.
+    """
+    for path, node in _nodes("", OmegaConf.to_container(config, resolve=False)):
+        try:
+            constructor = get_object(node["_target_"])
+        except (ImportError, ValueError) as error:
+            raise UserError(f"{path}._target_={node['_target_']}: there is no such object.") from error
+        try:
+            fields = inspect.signature(constructor).parameters
+        except ValueError:  # a type written in C
+            continue
+        if any(field.kind is inspect.Parameter.VAR_KEYWORD for field in fields.values()):
+            continue
+        for name in node:
+            require(
+                name in fields or name in HYDRA_FIELDS,
+                f"{path}.{name}: {constructor.__name__} has no field {name}; {nearest(name, fields)}",
+            )
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0].lstrip("+~")
+
+
+def _choices(override: Override) -> list[str]:
+    if not override.is_sweep_override():
+        return [str(override.input_line)]
+    return [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
+
+
+def _keys(tree: Any, prefix: str = "") -> Iterator[str]:
+    if isinstance(tree, dict):
+        for name, child in tree.items():
+            yield f"{prefix}{name}"
+            yield from _keys(child, f"{prefix}{name}.")
+
+
+def _nodes(path: str, tree: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    if isinstance(tree, dict):
+        if "_target_" in tree:
+            yield path, tree
+        for name, child in tree.items():
+            yield from _nodes(f"{path}.{name}".lstrip("."), child)
+
+
+def _either(names: list[str]) -> str:
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
