@@ -15,7 +15,7 @@ class TokenInputs(nn.Module):
     Shapes   ids_BT, lengths_B -> x_BTD with D = `features`.
     Raises   UserError for a bad size or rate, and for inputs that are no ids.
     Source   Bengio, Ducharme, Vincent, Jauvin 2003, A Neural Probabilistic Language Model, §2 (the mapping C).
-    Differs  Padding, known by the lengths alone, reads nothing of the table and sends it no gradient.
+    Differs  Padding, known by the lengths alone, sends the table no gradient.
              `dropout` drops entries of the vectors, each step anew.
     """
 
@@ -44,9 +44,9 @@ class TokenInputs(nn.Module):
             "or model/inputs=linear for vectors.",
         )
         mask_BT = valid_mask(lengths_B, ids_BT.shape[1])
-        # Garbage ids are replaced before the look-up, which answers NaN out of range; its result is then replaced too.
-        x_BTD = nn.Embed(self.vocab_size, self.features, name="E")(jnp.where(mask_BT, ids_BT, 0))
+        x_BTD = nn.Embed(self.vocab_size, self.features, name="E")(ids_BT)
         x_BTD = nn.Dropout(self.dropout)(x_BTD, deterministic=not train)
+        # Last, so that what was looked up for padding (NaN for ids out of range) goes no further, nor gradients back.
         return jnp.where(mask_BT[..., None], x_BTD, 0)
 
 

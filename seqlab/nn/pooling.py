@@ -89,7 +89,7 @@ class AttentionPool(nn.Module):
 def _masked_softmax(e_BT: Array, mask_BT: Array) -> Array:
     """Softmax over the steps where the mask holds, in float32 at least; zeros in a row where it holds nowhere."""
     e_BT = e_BT.astype(jnp.promote_types(e_BT.dtype, jnp.float32))
-    # The least finite number, not -inf: a row without valid steps must stay free of NaN in its gradient.
+    # The least finite number, not -inf: a row without valid steps makes no NaN even on the way.
     a_BT = jax.nn.softmax(jnp.where(mask_BT, e_BT, jnp.finfo(e_BT.dtype).min), axis=1)
     return jnp.where(mask_BT, a_BT, 0)
 
