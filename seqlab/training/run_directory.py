@@ -30,6 +30,8 @@ MAY_CHANGE = (
     # How the same sums are spread: equal up to rounding, and a run may move to a machine with other cores.
     "trainer.cpu_devices",
 )
+ENDED = ("completed", "stopped early")
+THE_END = ("trainer.steps", "trainer.patience")
 # What may lie in a directory before a run begins in it: Hydra's, and what is left of a start that failed.
 BEFORE_A_RUN = (".hydra", "*.log", ".lock")
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
@@ -50,6 +52,7 @@ class RunDirectory:
         self.checkpoints_path = path / "checkpoints"
         self.figures_path = path / "figures"
         self.evaluations_path = path / "evaluations"
+        self.is_completed = False  # Whether an earlier process brought the run to the end that its config sets.
         self._lock = lock
 
     @property
@@ -61,11 +64,6 @@ class RunDirectory:
     def summary(self) -> dict[str, Any] | None:
         """The summary that an earlier process left; None if it was killed, or there was none."""
         return read_json(self.summary_path) if self.summary_path.exists() else None
-
-    @property
-    def is_completed(self) -> bool:
-        """Whether an earlier process brought the run to its end."""
-        return (self.summary or {}).get("status") == "completed"
 
     def close(self) -> None:
         """Let go of the directory."""
@@ -123,7 +121,11 @@ def _claim(directory: RunDirectory, config: dict[str, Any], overrides: list[str]
     environments = []
     if (path / "config.yaml").exists():
         require(resume != "never", f"{path} already holds a run, and resume=never starts only new ones")
-        _require_same(path, read_config(path), config)
+        stored = read_config(path)
+        _require_same(path, stored, config)
+        was, now = _flatten(stored), _flatten(config)
+        ended = (directory.summary or {}).get("status") in ENDED
+        directory.is_completed = ended and all(was.get(key) == now.get(key) for key in THE_END)
         if (path / "environment.json").exists():
             environments = read_json(path / "environment.json")
         write_whole(path / "config.yaml", _to_yaml(config))

@@ -1,6 +1,5 @@
 """Weights & Biases: online when it can be, offline when it cannot, never in the way."""
 
-import logging
 import os
 import secrets
 import threading
@@ -17,8 +16,6 @@ MODES = ("online", "offline", "disabled")
 ANSWER_SECONDS = 3.0
 INIT_SECONDS = 20.0
 FINISH_SECONDS = 120.0
-
-_log = logging.getLogger(__name__)
 
 
 class WandbLogger:
@@ -76,14 +73,14 @@ class WandbLogger:
         if self._mode != "offline" and reason is None:
             try:
                 wandb_run = self._init(wandb, run, "online", key)
-                _log.info("W&B is online: %s", wandb_run.url)
+                print(f"W&B is online: {wandb_run.url}")
                 return wandb_run
             except Exception as error:
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         require(self._mode != "online", f"logger.wandb.mode is online, but W&B cannot be: {reason}")
         wandb_run = self._init(wandb, run, "offline", None)
         why = "" if reason is None or self._mode == "offline" else f" ({reason})"
-        _log.info("W&B is offline%s: `wandb sync %s` uploads it", why, Path(wandb_run.dir).parent)
+        print(f"W&B is offline{why}: `wandb sync {Path(wandb_run.dir).parent}` uploads it")
         return wandb_run
 
     def _init(self, wandb: Any, run: Run, mode: str, key: str | None) -> Any:

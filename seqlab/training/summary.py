@@ -1,0 +1,169 @@
+"""The end of a run in one file and one table."""
+
+import math
+import resource
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import jax
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from seqlab.evaluation.interval import interval
+from seqlab.training.files import to_json, write_whole
+from seqlab.types import Event
+
+Measured = dict[str, dict[str, dict[str, Any]]]
+"""For each split and metric its mean over the replicas, half the width of the 95 % interval, and the values."""
+
+
+def summarise(
+    events: Sequence[Event],
+    *,
+    status: str,
+    message: str,
+    steps: int,
+    monitor: str,
+    mode: str,
+    skipped_R: Sequence[int],
+    parameters: int,
+    compile_seconds: float,
+    wall_seconds: float,
+) -> dict[str, Any]:
+    """Sum up a run from its record: `final` holds the last event of each split, `best` those at the best step.
+
+    The best step is the first at which the mean of `monitor` ("split/metric") over the replicas is least or, with
+    mode "max", greatest; it is None where that was never finite. The rates are medians over the training events.
+    """
+    best_step, best_value = find_best(events, monitor, mode)
+    rates = {
+        name: median(event.rates[name] for event in events if name in event.rates)
+        for name in dict.fromkeys(name for event in events for name in event.rates)
+    }
+    return {
+        "status": status,
+        "message": message,
+        "steps": steps,
+        "monitor": monitor,
+        "mode": mode,
+        "best_step": best_step,
+        "best_value": best_value,
+        "final": _measure(events),
+        "best": _measure([event for event in events if event.step == best_step]),
+        "skipped_updates": list(skipped_R),
+        "parameters": parameters,
+        **rates,
+        "compile_seconds": round(compile_seconds, 3),
+        "wall_seconds": round(wall_seconds, 3),
+        "peak_memory_mib": _peak_memory_mib(),
+    }
+
+
+def find_best(events: Sequence[Event], monitor: str, mode: str) -> tuple[int | None, float | None]:
+    """The first step at which the mean of the monitor is best, and that mean."""
+    split, metric = monitor.split("/", 1)
+    sign = 1.0 if mode == "min" else -1.0
+    best_step, best_value = None, None
+    for event in events:
+        if event.split == split and metric in event.values:
+            mean = interval(event.values[metric]).mean
+            if math.isfinite(mean) and (best_value is None or sign * mean < sign * best_value):
+                best_step, best_value = event.step, mean
+    return best_step, best_value
+
+
+def write_summary(path: Path, summary: dict[str, Any]) -> None:
+    """Write a summary whole."""
+    write_whole(path, to_json(summary, indent=2) + "\n")
+
+
+def print_summary(summary: dict[str, Any], directory: Path, console: Console | None = None) -> None:
+    """Print the final and best metrics, what the run cost, and where its things lie."""
+    console = console or Console()
+    console.print()
+    if summary.get("final"):
+        console.print(_tabulate(summary))
+    sentence = f"{summary['status']}: {summary['message']}"
+    for line in [sentence, *_describe_cost(summary), "", *_describe_places(directory)]:
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+def format_measured(measured: dict[str, Any] | None) -> str:
+    """Write a metric of a summary as "0.987 ± 0.012", a missing one as a dash."""
+    return "–" if measured is None else interval([float(value) for value in measured["values"]]).format()
+
+
+def _measure(events: Sequence[Event]) -> Measured:
+    measured: Measured = {}
+    for event in events:  # A later event of a split replaces an earlier one.
+        measured[event.split] = {}
+        for name, values in event.values.items():
+            told = interval(values)
+            measured[event.split][name] = {"mean": told.mean, "half_width": told.half_width, "values": values}
+    return measured
+
+
+def _tabulate(summary: dict[str, Any]) -> Table:
+    final, best = summary["final"], summary["best"]
+    evaluated = {name for split, named in final.items() if split != "train" for name in named}
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption_justify="left")
+    table.add_column("metric")
+    table.add_column(f"final, step {summary['steps']}", justify="right")
+    table.add_column(f"best, step {summary['best_step']}", justify="right")
+    for split, named in sorted(final.items(), key=lambda item: item[0] != "train"):
+        for name in named:
+            if name in evaluated:
+                label = f"{split}/{name}"
+                chosen_by = " *" if label == summary["monitor"] else ""
+                at_best = format_measured(best.get(split, {}).get(name))
+                table.add_row(label + chosen_by, format_measured(named[name]), at_best)
+    n_replicas = len(summary["skipped_updates"])
+    over = f"; ±: 95 % interval over {n_replicas} replicas" if n_replicas > 1 else ""
+    table.caption = f"* picks the best ({summary['mode']}){over}"
+    return table
+
+
+def _describe_cost(summary: dict[str, Any]) -> list[str]:
+    if "parameters" not in summary:
+        return []
+    skipped = sum(summary["skipped_updates"])
+    parts = [
+        f"{summary['parameters']:,} parameters",
+        *(
+            f"{summary[f'{unit}_per_second']:,.0f} {unit}/s"
+            for unit in ("steps", "tokens")
+            if f"{unit}_per_second" in summary
+        ),
+        f"compiled in {summary['compile_seconds']:.1f} s",
+        f"{summary['wall_seconds']:.1f} s in all",
+        f"{summary['peak_memory_mib']:,} MiB at most",
+        *([f"{skipped} updates skipped"] if skipped else []),
+    ]
+    return [", ".join(parts)]
+
+
+def _describe_places(directory: Path) -> list[str]:
+    near = directory.relative_to(Path.cwd()) if directory.is_relative_to(Path.cwd()) else directory
+    places = {
+        "directory": near,
+        "learning curves": near / "figures" / "learning_curves.png",
+        "record": near / "metrics.jsonl",
+        "evaluate": f"python -m seqlab.evaluate run={near}",
+    }
+    offline = sorted(directory.glob("wandb/offline-run-*"))
+    if offline:
+        places["upload to W&B"] = f"wandb sync {near / 'wandb' / offline[-1].name}"
+    return [f"{name:<16}{place}" for name, place in places.items()]
+
+
+def _peak_memory_mib() -> int:
+    """The accelerator's peak where there is one, else that of the process."""
+    statistics = jax.devices()[0].memory_stats() or {}
+    if "peak_bytes_in_use" in statistics:
+        return round(statistics["peak_bytes_in_use"] / 2**20)
+    unit = 1 if sys.platform == "darwin" else 2**10  # macOS counts in bytes, Linux in KiB.
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20)
