@@ -16,19 +16,25 @@ from omegaconf import DictConfig, OmegaConf
 
 from seqlab.types import UserError, require
 
-_PACKAGED = Path(__file__).parent / "conf"
-CONF = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[1] / "conf"
-"""The Hydra tree: inside the package when installed from a wheel, beside it in a checkout."""
 
+def find_conf(package: Path) -> Path:
+    """The Hydra tree of a package: inside it when installed from a wheel, beside it in a checkout."""
+    packaged = package / "conf"
+    return packaged if packaged.is_dir() else package.parent / "conf"
+
+
+CONF = find_conf(Path(__file__).parent)
 SWEEP_LAUNCHERS = ("joblib", "submitit_local", "submitit_slurm")
 HYDRA_FIELDS = ("_target_", "_partial_", "_recursive_", "_convert_", "_args_")
 
 
 def groups() -> dict[str, list[str]]:
-    """The config groups, each with its choices."""
+    """The config groups, each with its choices; Hydra's own are not among them."""
     found: dict[str, list[str]] = {}
     for file in sorted(CONF.rglob("*/*.yaml")):
-        found.setdefault(file.parent.relative_to(CONF).as_posix(), []).append(file.stem)
+        group = file.parent.relative_to(CONF)
+        if group.parts[0] != "hydra":
+            found.setdefault(group.as_posix(), []).append(file.stem)
     return found
 
 
@@ -67,7 +73,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 def require_wellformed(overrides: list[str]) -> None:
     """Refuse what Hydra would take without a word: a new root key, which nothing would ever read."""
-    root = {*OmegaConf.load(CONF / "config.yaml"), *groups(), "hydra"}
+    root = {*OmegaConf.load(CONF / "config.yaml"), *groups()} - {"defaults"}
     for override in overrides:
         require(
             "=" in override or override.startswith("~"),

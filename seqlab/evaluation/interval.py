@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,4 +46,4 @@ def interval(values: Sequence[float]) -> Interval:
     mean = float(x_R.mean())
     if n == 1:
         return Interval(mean, None, given)
-    return Interval(mean, float(stats.t.ppf(0.975, n - 1) * x_R.std(ddof=1) / math.sqrt(n)), given)
+    return Interval(mean, float(stdtrit(n - 1, 0.975) * x_R.std(ddof=1) / math.sqrt(n)), given)

@@ -1,0 +1,173 @@
+"""The door of the command lines: from `sys.argv` to a job, and from whatever ends it to a sentence and an exit code.
+
+Exit codes: 0 done, 1 a failure of ours (with its traceback) or of a job of a sweep, 2 a mistake of the user's (one
+sentence), 130 interrupted.
+"""
+
+import contextlib
+import functools
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hydra
+import jax
+import platformdirs
+from hydra._internal.utils import get_args
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
+from hydra.experimental.callback import Callback
+from hydra.types import RunMode
+from omegaconf import DictConfig
+from omegaconf.errors import InterpolationKeyError, MissingMandatoryValue, OmegaConfBaseException
+
+from seqlab.analysis.run_table import collect, print_run_table
+from seqlab.overrides import (
+    CONF,
+    explain_key,
+    explain_missing,
+    merge_overrides,
+    require_known_fields,
+    require_wellformed,
+    stored_overrides,
+)
+from seqlab.training.files import to_json
+from seqlab.types import UserError, require
+
+Job = Callable[[DictConfig], float]
+"""A command's work on one composed config; it returns what a sweeper optimises."""
+
+FAILED_OBJECTIVE = 1e30
+"""What a failed job returns to the sweeper: worse than any loss, and finite, since Optuna stops at a NaN."""
+
+
+def run_command(job: Job, config_name: str = "config", run_key: str = "resume") -> None:
+    """Run `job` on the config that the command line asks for, once or once a job of a sweep.
+
+    `run_key=RUN_DIR` goes back to a run: its own overrides come first, those of the command line win, and the working
+    directory of the job is RUN_DIR.
+    """
+    # Hydra then raises its errors instead of printing them and exiting.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    overrides = get_args(sys.argv[1:]).overrides
+    try:
+        require_wellformed(overrides)
+        sys.argv[1:] = _go_back(sys.argv[1:], run_key)
+        hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(_at_the_door(job))()
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        sys.exit(130)
+    except (UserError, HydraException, OmegaConfBaseException, OSError) as error:
+        sentence = _explain(error) or _explain_composition(error, config_name, overrides)
+        if sentence is None:
+            raise
+        print(sentence, file=sys.stderr)
+        sys.exit(2)
+
+
+class SweepTable(Callback):
+    """At the end of a sweep: one table over its jobs, and a non-zero exit when one of them failed."""
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        for file in Path(config.hydra.sweep.dir).glob("failed_*.txt"):
+            file.unlink()
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        sweep_dir = Path(config.hydra.sweep.dir)
+        rows = collect(sweep_dir)
+        n_not_done = print_run_table(rows)
+        # A job that was refused because its directory holds another run is known by its note alone.
+        n_failed = max(n_not_done, len(list(sweep_dir.glob("failed_*.txt"))))
+        if n_failed:
+            print(f"{n_failed} of {len(rows)} jobs failed.", file=sys.stderr)
+            sys.exit(1)
+
+
+def use_compilation_cache() -> None:
+    """Keep what XLA compiles in the user's cache directory, or where JAX_COMPILATION_CACHE_DIR says."""
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        directory = platformdirs.user_cache_path("seqlab") / "jax"
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            return
+        jax.config.update("jax_compilation_cache_dir", str(directory))
+    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
+        # JAX's own 1 s would leave out all but the training step.
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def _at_the_door(job: Job) -> Job:
+    @functools.wraps(job)
+    def guarded(config: DictConfig) -> float:
+        run = HydraConfig.get()
+        in_sweep = run.mode == RunMode.MULTIRUN
+        directory = Path(run.runtime.output_dir)
+        if in_sweep:
+            print(f"\njob {run.job.num}: {' '.join(run.overrides.task)}", flush=True)
+        try:
+            use_compilation_cache()
+            require_known_fields(config)
+            return job(config)
+        except Exception as error:
+            sentence = _explain(error)
+            message = sentence or traceback.format_exc()
+            if in_sweep:
+                print(f"job {run.job.num} failed: {message}", file=sys.stderr)
+                _write_failure(run.job.num, Path(run.sweep.dir), directory, message)
+                return FAILED_OBJECTIVE
+            print(message, file=sys.stderr)
+            with contextlib.suppress(OSError):  # a refused run leaves no empty directory
+                directory.rmdir()
+            sys.exit(1 if sentence is None else 2)
+
+    return guarded
+
+
+def _go_back(arguments: list[str], run_key: str) -> list[str]:
+    run_dirs = [argument.removeprefix(f"{run_key}=") for argument in arguments if argument.startswith(f"{run_key}=")]
+    if not run_dirs or run_dirs[-1] in ("auto", "never"):
+        return arguments
+    run_dir = Path(run_dirs[-1].strip("'\""))
+    require(
+        not {"-m", "--multirun"} & set(arguments),
+        f"{run_key}={run_dir}: a sweep cannot go back to a run, leave out -m.",
+    )
+    return [f"hydra.run.dir='{run_dir}'", *merge_overrides(stored_overrides(run_dir), arguments)]
+
+
+def _write_failure(job: int, sweep_dir: Path, directory: Path, message: str) -> None:
+    """Leave a note in the sweep's directory, and a summary in the job's unless there is one."""
+    (sweep_dir / f"failed_{job}.txt").write_text(message, encoding="utf-8")
+    with contextlib.suppress(FileExistsError), (directory / "summary.json").open("x", encoding="utf-8") as file:
+        file.write(to_json({"status": "failed", "message": message.splitlines()[-1]}, indent=2))
+
+
+def _explain(error: BaseException) -> str | None:
+    """The sentence of the UserError that Hydra or OmegaConf may have wrapped."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, UserError):
+            return str(cause)
+        if not isinstance(cause, HydraException | OmegaConfBaseException):
+            return None
+        cause = cause.__cause__ or cause.__context__
+    return str(error).splitlines()[0] if isinstance(error, InterpolationKeyError | MissingMandatoryValue) else None
+
+
+def _explain_composition(error: Exception, config_name: str, overrides: list[str]) -> str | None:
+    if isinstance(error, MissingConfigException):
+        return explain_missing(error)
+    if isinstance(error, OverrideParseException):
+        return f"{error.override}: not an override that can be read, {error.message.splitlines()[0]}."
+    if isinstance(error, ConfigCompositionException):
+        message = " ".join(str(error).split())
+        if message.startswith("Ambiguous value"):
+            return f"{message.split(chr(39))[1]}: add -m to sweep over the values, or write [...] for a list."
+        return explain_key(config_name, overrides) or message
+    if isinstance(error, OSError):
+        return f"{error.filename}: the run directory cannot be made ({error.strerror})."
+    return None
