@@ -1,0 +1,107 @@
+"""The floors of docs/design.md, read off the import statements: imports go down only, and Hydra stays at the top."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "seqlab"
+MODULES = {
+    ".".join(("seqlab", *file.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): file
+    for file in sorted(PACKAGE.rglob("*.py"))
+}
+
+FLOORS = (
+    ("seqlab",),
+    ("seqlab.types",),
+    ("seqlab.nn", "seqlab.tasks"),
+    ("seqlab.models",),
+    ("seqlab.training", "seqlab.evaluation"),
+    ("seqlab.build", "seqlab.cli", "seqlab.overrides", "seqlab.analysis"),
+    ("seqlab.train", "seqlab.evaluate"),
+)
+MAY_USE_HYDRA = ("seqlab.build", "seqlab.cli", "seqlab.overrides", "seqlab.train", "seqlab.evaluate")
+NAMED_BY_YAML_ALONE = {
+    target
+    for group in ("task", "model/cell")
+    for file in (PACKAGE.parent / "conf" / group).glob("*.yaml")
+    for target in re.findall(r"_target_: (seqlab\.[\w.]+)\.\w+", file.read_text(encoding="utf-8"))
+}
+
+
+def inside(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")
+
+
+def floor(module: str) -> int:
+    fitting = [(len(part), level) for level, parts in enumerate(FLOORS) for part in parts if inside(module, part)]
+    return max(fitting)[1]
+
+
+def imports(tree: ast.AST) -> set[str]:
+    """The modules that the statements in a tree import; of `from package import name`, the module that name is."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0 and node.module is not None, "imports are absolute"
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name for name in names if name in MODULES} or {node.module}
+    return found
+
+
+TREES = {module: ast.parse(file.read_text(encoding="utf-8")) for module, file in MODULES.items()}
+IMPORTS = {module: imports(tree) for module, tree in TREES.items()}
+INNER = {module: {name for name in names if inside(name, "seqlab")} for module, names in IMPORTS.items()}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_module_has_a_floor_of_its_own(module):
+    assert floor(module) > 0 or module == "seqlab", f"{module} is on no floor of docs/design.md"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_go_down_or_stay_on_the_floor(module):
+    up = {name for name in INNER[module] if floor(name) > floor(module)}
+    assert not up, f"{module} imports from a floor above: {up}"
+
+
+def test_imports_make_no_circle():
+    open_modules: list[str] = []
+    done: set[str] = set()
+
+    def visit(module):
+        assert module not in open_modules, f"a circle: {' -> '.join([*open_modules, module])}"
+        if module not in done:
+            open_modules.append(module)
+            for name in sorted(INNER[module]):
+                visit(name)
+            done.add(open_modules.pop())
+
+    for module in MODULES:
+        visit(module)
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if module not in MAY_USE_HYDRA])
+def test_hydra_is_known_to_the_top_alone(module):
+    assert not {name for name in IMPORTS[module] if name.split(".")[0] in ("hydra", "omegaconf")}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_cells_and_tasks_are_named_by_yaml_alone(module):
+    named = INNER[module] & NAMED_BY_YAML_ALONE
+    assert not named, f"{module} imports {named}, which YAML names"
+
+
+def test_yaml_names_cells_and_tasks():
+    assert {module.rpartition(".")[0] for module in NAMED_BY_YAML_ALONE} == {"seqlab.nn.cells", "seqlab.tasks"}
+    assert set(MODULES) >= NAMED_BY_YAML_ALONE
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_seqlab_is_imported_at_the_top_of_a_module(module):
+    functions = [node for node in ast.walk(TREES[module]) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    hidden = {name for function in functions for name in imports(function) if inside(name, "seqlab")}
+    assert not hidden, f"{module} imports {hidden} inside a function"
