@@ -9,6 +9,7 @@ import jax
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from seqlab.tasks.checks import check_batch
 from seqlab.training.optimiser import Optimiser
 from seqlab.training.settings import Settings
 from seqlab.types import Logger, Task, require
@@ -25,21 +26,26 @@ class Parts:
     model: nn.Module
     optimiser: Optimiser
     settings: Settings
+    seeds: list[int]
 
 
 def build(config: DictConfig) -> Parts:
-    """Build the parts of a run and check that they fit each other; nothing is compiled and nothing written.
+    """Build the parts of a run and check that they fit each other; the model is not compiled and nothing is written.
 
-    Raises   UserError for a value that a part refuses, and for a model that does not fit its task.
+    Raises   UserError for a value that a part refuses, a batch that breaks its task's promises, and a model that does
+             not fit its task.
     """
     task = instantiate(config.task)
     config = resolve(config, task)
+    for batch in (*task.evaluation_sets().values(), task.sample(jax.random.key(0), 1)):
+        check_batch(batch, task)
     parts = Parts(
         config=OmegaConf.to_container(config),  # type: ignore[arg-type]
         task=task,
         model=instantiate(config.model),
         optimiser=instantiate(config.optim, factor=instantiate(config.schedule)),
         settings=instantiate(config.trainer),
+        seeds=replica_seeds(config.seed, config.seeds),
     )
     require_fit(parts.model, task)
     return parts
@@ -55,6 +61,15 @@ def resolve(config: DictConfig, task: Task) -> DictConfig:
 
     OmegaConf.register_new_resolver("task_size", task_size, replace=True)
     return OmegaConf.create(OmegaConf.to_container(config, resolve=True))  # type: ignore[return-value]
+
+
+def replica_seeds(seed: int, seeds: int) -> list[int]:
+    """The seeds of the replicas: `seeds` of them from `seed` on."""
+    for name, value, least in (("seed", seed, 0), ("seeds", seeds, 1)):
+        is_count = isinstance(value, int) and not isinstance(value, bool) and value >= least
+        require(is_count, f"{name} is {value!r}: expected a whole number from {least}")
+    require(seed + seeds <= 2**32, f"seed is {seed}: expected less than 2³²")
+    return list(range(seed, seed + seeds))
 
 
 def build_loggers(config: dict[str, Any]) -> list[Logger]:

@@ -65,7 +65,7 @@ class Loop:
         """Run to the end, or to the first reason to stop; the last state is saved in every case."""
         settings, progress = self._settings, self.progress
         step = _step(state)
-        ending = ("diverged", self._tell_divergence(step)) if all(self._diverged_R(state)) else None
+        ending = self._reason_to_stop(state, step)
         with StopRequest() as stop:
             while ending is None and step < settings.steps:
                 state, step = self._advance(state, step)
@@ -73,12 +73,9 @@ class Loop:
                 diverged = all(self._diverged_R(state))
                 if step % settings.log_every == 0 or at_end or diverged:
                     state = self._log_training(state, step)
-                if diverged:
-                    ending = "diverged", self._tell_divergence(step)
-                elif step % settings.eval_every == 0 or at_end:
+                if (step % settings.eval_every == 0 or at_end) and not diverged:
                     self._evaluate(state, step)
-                    if settings.patience is not None and progress.without_gain >= settings.patience:
-                        ending = "stopped early", self._tell_no_gain()
+                ending = self._reason_to_stop(state, step)
                 if stop.signal_name is not None and ending is None and not at_end:
                     ending = "interrupted", f"{stop.signal_name} after step {step} of {settings.steps}"
                 if step % settings.save_every == 0 or at_end or ending is not None:
@@ -133,17 +130,19 @@ class Loop:
     def _diverged_R(self, state: State) -> list[bool]:
         return [run >= self._settings.max_nonfinite for run in _per_replica(state.skipped_run)]
 
-    def _tell_divergence(self, step: int) -> str:
-        return (
-            f"the loss or a gradient was not finite in {self._settings.max_nonfinite} updates in a row, the last at "
-            f"step {step}: try a lower optim.learning_rate or optim/clip=global_norm"
-        )
-
-    def _tell_no_gain(self) -> str:
-        return (
-            f"{self._settings.monitor} has not improved in {self._settings.patience} evaluations, "
-            f"the best was at step {self.progress.best_step}"
-        )
+    def _reason_to_stop(self, state: State, step: int) -> tuple[str, str] | None:
+        settings, progress = self._settings, self.progress
+        if all(self._diverged_R(state)):
+            return "diverged", (
+                f"the loss or a gradient was not finite in {settings.max_nonfinite} updates in a row, the last at step "
+                f"{step}: try a lower optim.learning_rate or optim/clip=global_norm"
+            )
+        if settings.patience is not None and progress.without_gain >= settings.patience:
+            return "stopped early", (
+                f"{settings.monitor} has not improved in {settings.patience} evaluations, "
+                f"the best was at step {progress.best_step}"
+            )
+        return None
 
 
 def _step(state: State) -> int:

@@ -1,13 +1,14 @@
 """The compiled programs of a run: initialise, advance, measure; each compiled once, for every replica at once."""
 
 import dataclasses
+import math
 import time
-from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -22,9 +23,11 @@ from seqlab.types import Batch, Params, Sums, Task
 
 
 class Programs:
-    """What a run executes, compiled ahead of time, so that nothing is ever compiled in the loop.
+    """What a run executes; making it compiles nothing but the initialisation of small arrays.
 
-    `compile_seconds` and `n_compiled` count what has been spent so far.
+    `state_like` is the abstract state, `compile_seconds` and `n_compiled` count what has been compiled so far.
+
+    Raises   UserError for a monitor that the task's sets do not measure.
     """
 
     def __init__(
@@ -62,33 +65,40 @@ class Programs:
         advance = lift(make_advance(update, task, settings.batch_size, self.mesh), self.mesh)
         self._advance = jax.jit(advance, donate_argnums=0, out_shardings=self._stacked)
         self._clear = jax.jit(clear, donate_argnums=0, out_shardings=self._stacked)
-        self._evaluate: dict[str, tuple[Callable[..., Sums], Batch]] = {}
+        self._evaluate = jax.jit(lift(self._measure, self.mesh), out_shardings=self._stacked)
+        self._sets = {name: jax.device_put(batch, self._whole) for name, batch in task.evaluation_sets().items()}
+        self._compiled_evaluate: dict[str, Any] = {}
+        params = self.state_like.eval_params
+        settings.require_monitor(
+            [
+                f"{name}/{metric}"
+                for name in self._sets
+                for metric in jax.eval_shape(self._evaluate, params, self._sets[name])
+            ]
+        )
+
+    def _measure(self, params: Params, batch: Batch) -> Sums:
+        return evaluate_set(self._apply, self._task, params, batch, self._settings.eval_batch_size)
+
+    @property
+    def n_parameters(self) -> int:
+        """The number of parameters of one replica."""
+        return sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(self.state_like.params))
 
     def compile(self) -> None:
-        """Compile the update, ahead of its first use."""
+        """Compile all that training calls, ahead of its first use."""
+        self.compile_evaluation()
         self._advance = self._timed(self._advance, self.state_like, jax.ShapeDtypeStruct((), jnp.int32))
+        self._clear = self._timed(self._clear, self.state_like.sums)
 
-    def load_evaluation(self, sets: dict[str, Batch]) -> None:
-        """Compile the measurement of each set.
-
-        Raises   UserError for a monitor that the sets do not measure, before anything is compiled.
-        """
-
-        def measure(params: Params, batch: Batch) -> Sums:
-            return evaluate_set(self._apply, self._task, params, batch, self._settings.eval_batch_size)
-
-        lifted = jax.jit(lift(measure, self.mesh), out_shardings=self._stacked)
-        params = self.state_like.eval_params
-        names = [f"{name}/{metric}" for name in sets for metric in jax.eval_shape(lifted, params, sets[name])]
-        self._settings.require_monitor(names)
-        compiled: dict[str, Any] = {}
-        for name, batch in sets.items():
-            batch = jax.device_put(batch, self._whole)
-            # Sets of one size share a program.
+    def compile_evaluation(self) -> None:
+        """Compile the measurement of the task's sets; sets of one size share a program."""
+        by_shapes: dict[str, Any] = {}
+        for name, batch in self._sets.items():
             shapes = str(jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), batch))
-            if shapes not in compiled:
-                compiled[shapes] = self._timed(lifted, params, batch)
-            self._evaluate[name] = (compiled[shapes], batch)
+            if shapes not in by_shapes:
+                by_shapes[shapes] = self._timed(self._evaluate, self.state_like.eval_params, batch)
+            self._compiled_evaluate[name] = by_shapes[shapes]
 
     def init(self) -> State:
         """The stack of states before the first update."""
@@ -96,15 +106,17 @@ class Programs:
 
     def advance(self, state: State, n_steps: int) -> State:
         """`n_steps` updates of every replica, in one dispatch; waits for the result and consumes `state`."""
-        return jax.block_until_ready(self._advance(state, jnp.int32(n_steps)))
+        return jax.block_until_ready(self._advance(state, np.int32(n_steps)))
 
     def clear_sums(self, state: State) -> State:
         """The state with its sums emptied; consumes them."""
         return dataclasses.replace(state, sums=self._clear(state.sums))
 
     def evaluate(self, params: Params) -> dict[str, Sums]:
-        """The sums of every loaded set, with a leading replica axis."""
-        return {name: jax.device_get(measure(params, batch)) for name, (measure, batch) in self._evaluate.items()}
+        """The sums of each set of the task, with a leading replica axis."""
+        return {
+            name: jax.device_get(measure(params, self._sets[name])) for name, measure in self._compiled_evaluate.items()
+        }
 
     def _timed(self, function: Any, *args: Any) -> Any:
         began = time.perf_counter()
@@ -112,8 +124,3 @@ class Programs:
         self.compile_seconds += time.perf_counter() - began
         self.n_compiled += 1
         return compiled
-
-
-def count_parameters(params: Params) -> int:
-    """The number of parameters of one replica, from a stack's shapes."""
-    return sum(leaf.size // leaf.shape[0] for leaf in jax.tree.leaves(params))

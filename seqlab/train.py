@@ -1,0 +1,122 @@
+"""Train: `python -m seqlab.train +experiment=copy_task`. See `--help`."""
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from seqlab.analysis.config_tree import print_config
+from seqlab.analysis.figures import plot_learning_curves
+from seqlab.build import Parts, build, build_loggers
+from seqlab.cli import run_command
+from seqlab.training.checkpoint import Checkpoints
+from seqlab.training.devices import start
+from seqlab.training.loggers.composite import Loggers
+from seqlab.training.loggers.console import ConsoleLogger
+from seqlab.training.loggers.jsonl import JsonlLogger, read_events
+from seqlab.training.loop import Loop, Progress
+from seqlab.training.programs import Programs
+from seqlab.training.run_directory import RunDirectory, open_run_directory
+from seqlab.training.summary import print_summary, summarise, write_summary
+from seqlab.types import Run, UserError
+
+
+def train(config: DictConfig) -> float:
+    """Train what the config says in the run directory that Hydra gives; returns the best value of the monitor.
+
+    Whatever can be refused is refused before anything is compiled or written. A run that is complete is only shown.
+
+    Raises   UserError for a mistake in the config, and once every replica has diverged;
+             KeyboardInterrupt after a run that was asked to stop, with everything saved.
+    """
+    began = time.perf_counter()
+    devices = start(config.trainer.cpu_devices)
+    parts = build(config)
+    programs = Programs(parts.task, parts.model, parts.optimiser, parts.settings, devices, parts.seeds)
+    path, overrides = Path(HydraConfig.get().runtime.output_dir), list(HydraConfig.get().overrides.task)
+    with open_run_directory(path, parts.config, overrides, resume=config.resume) as directory:
+        summary = directory.summary if directory.is_completed else _run(parts, programs, directory, began)
+        print_summary(summary, directory.path)
+    if summary["status"] == "diverged":
+        raise UserError(f"{path}: {summary['message']}.")
+    if summary["status"] == "interrupted":
+        raise KeyboardInterrupt
+    best = summary["best_value"]
+    return math.inf if best is None else best
+
+
+def _run(parts: Parts, programs: Programs, directory: RunDirectory, began: float) -> dict[str, Any]:
+    settings = parts.settings
+    checkpoints = Checkpoints(directory.checkpoints_path)
+    state, progress, resumed_from = None, Progress(), None
+    if directory.has_checkpoint:
+        resumed_from = checkpoints.latest_step()
+        state, host = checkpoints.restore("latest", programs.state_like)
+        progress = Progress(**host)
+    print_config(parts.config)
+    _print_decay(parts, programs)
+    logger = Loggers([JsonlLogger(), ConsoleLogger(), *build_loggers(parts.config)])
+    summary: dict[str, Any] = {"status": "failed"}
+    try:
+        logger.start(_describe(parts, directory, resumed_from))
+        programs.compile()
+        loop = Loop(settings, programs, checkpoints, logger, progress)
+        outcome = loop.run(programs.init() if state is None else state)
+        summary = summarise(
+            read_events(directory.metrics_path),
+            status=outcome.status,
+            message=outcome.message,
+            steps=outcome.step,
+            monitor=settings.monitor,
+            mode=settings.mode,
+            skipped_R=outcome.skipped_R,
+            parameters=programs.n_parameters,
+            compile_seconds=programs.compile_seconds,
+            wall_seconds=time.perf_counter() - began,
+        )
+        plot_learning_curves(directory.metrics_path, directory.figures_path)
+    except BaseException as error:
+        summary = {"status": "failed", "message": f"{type(error).__name__}: {error}"}
+        raise
+    finally:
+        checkpoints.close()
+        write_summary(directory.summary_path, summary)
+        logger.finish(summary["status"], summary)
+    return summary
+
+
+def _print_decay(parts: Parts, programs: Programs) -> None:
+    if parts.optimiser.weight_decay:
+        one_replica = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), programs.state_like.params
+        )
+        lines = parts.optimiser.describe_decay(one_replica)
+        print(f"weight decay {parts.optimiser.weight_decay}:", *lines, sep="\n  ")
+
+
+def _describe(parts: Parts, directory: RunDirectory, resumed_from: int | None) -> Run:
+    config = parts.config
+    return Run(
+        directory=directory.path,
+        name=directory.path.name,
+        group=config["name"],
+        tags=tuple(config["tags"]),
+        notes=config["notes"],
+        config=config,
+        n_steps=parts.settings.steps,
+        n_replicas=len(parts.seeds),
+        resumed_from=resumed_from,
+    )
+
+
+def main() -> None:
+    """The command line."""
+    run_command(train)
+
+
+if __name__ == "__main__":
+    main()
