@@ -39,7 +39,9 @@ def train(config: DictConfig) -> float:
     programs = Programs(parts.task, parts.model, parts.optimiser, parts.settings, devices, parts.seeds)
     path, overrides = Path(HydraConfig.get().runtime.output_dir), list(HydraConfig.get().overrides.task)
     with open_run_directory(path, parts.config, overrides, resume=config.resume) as directory:
-        summary = directory.summary if directory.is_completed else _run(parts, programs, directory, began)
+        summary = directory.summary
+        if summary is None or summary["status"] != "completed":
+            summary = _run(parts, programs, directory, began)
         print_summary(summary, directory.path)
     if summary["status"] == "diverged":
         raise UserError(f"{path}: {summary['message']}.")

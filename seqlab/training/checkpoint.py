@@ -1,8 +1,9 @@
 """Checkpoints on disk: the latest state, to go on from, and the best one, to evaluate."""
 
+import contextlib
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,7 +37,9 @@ class Checkpoints:
         self._ocp = ocp
         logging.getLogger("absl").setLevel(logging.WARNING)  # Orbax tells every save in twenty lines at INFO.
         self._checkpointer = ocp.AsyncCheckpointer(
-            ocp.CompositeCheckpointHandler(state=ocp.StandardCheckpointHandler(), host=ocp.JsonCheckpointHandler())
+            ocp.CompositeCheckpointHandler(state=ocp.StandardCheckpointHandler(), host=ocp.JsonCheckpointHandler()),
+            # Made aside, a directory that cannot be made is found out after minutes.
+            async_options=ocp.AsyncOptions(create_directories_asynchronously=False),
         )
         self._directories: dict[Which, Path] = {
             "latest": directory.absolute() / "latest",
@@ -79,10 +82,8 @@ class Checkpoints:
 
     def wait(self) -> None:
         """Return once everything saved is on disk."""
-        try:
+        with _tell_failure():
             self._checkpointer.wait_until_finished()
-        except Exception as error:  # Raised here for the thread that wrote: a full disk, a directory taken away.
-            raise UserError(f"A checkpoint could not be written: {_first_line(error)}") from error
 
     def close(self) -> None:
         if self._written:
@@ -102,13 +103,13 @@ class Checkpoints:
         if steps and step < max(steps):
             raise ValueError(f"the {which} checkpoint is of step {max(steps)}, which is after step {step}")
         names, _ = _name_leaves(state)
-        self._checkpointer.save(
-            self._directories[which] / str(step),
-            args=self._ocp.args.Composite(
-                state=self._ocp.args.StandardSave(names),
-                host=self._ocp.args.JsonSave(dict(host)),
-            ),
-        )
+        with _tell_failure():
+            self._checkpointer.save(
+                self._directories[which] / str(step),
+                args=self._ocp.args.Composite(
+                    state=self._ocp.args.StandardSave(names), host=self._ocp.args.JsonSave(dict(host))
+                ),
+            )
 
     def _steps(self, which: Which) -> list[int]:
         directory = self._directories[which]
@@ -136,6 +137,14 @@ class Checkpoints:
             shutil.rmtree(doomed)
 
 
+@contextlib.contextmanager
+def _tell_failure() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # A full disk, a directory taken away: Orbax lets through what the system says.
+        raise UserError(f"A checkpoint could not be written: {_first_line(error)}") from error
+
+
 def _name_leaves(tree: Any) -> tuple[dict[str, Any], Any]:
     """The leaves by their paths: on disk a state is flat, whatever classes its optimiser nests."""
     leaves, treedef = jax.tree_util.tree_flatten_with_path(tree)
@@ -149,7 +158,8 @@ def _abstract(leaf: Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
 
 def _require_fit(path: Path, stored: dict[str, Any], wanted: dict[str, jax.ShapeDtypeStruct]) -> None:
     """Refuse a checkpoint of another state by the first leaf that differs."""
-    for name in sorted(stored.keys() | wanted.keys()):
+    # The parameters first: whatever else differs differs because of them.
+    for name in sorted(stored.keys() | wanted.keys(), key=lambda name: (not name.startswith("params"), name)):
         here, there = (_describe(leaves.get(name)) for leaves in (stored, wanted))
         require(
             here == there,

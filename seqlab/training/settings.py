@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+from collections.abc import Sequence
 
 from seqlab.types import require
 
@@ -57,13 +58,13 @@ class Settings:
             self.ema is None or 0.0 < self.ema < 1.0,
             f"trainer.ema is {self.ema}: expected a decay between 0 and 1, or null for none",
         )
-        _require_choice("dtype", self.dtype, DTYPES)
-        _require_choice("mode", self.mode, MODES)
+        require_choice("trainer.dtype", self.dtype, DTYPES)
+        require_choice("trainer.mode", self.mode, MODES)
         require("/" in self.monitor, f'trainer.monitor is {self.monitor!r}: expected "set/metric"')
 
     def require_monitor(self, measured: list[str]) -> None:
         """Refuse a monitor that is not among the "set/metric" names that the task measures."""
-        _require_choice("monitor", self.monitor, measured)
+        require_choice("trainer.monitor", self.monitor, measured)
 
 
 def _require_count(field: str, value: int) -> None:
@@ -71,8 +72,7 @@ def _require_count(field: str, value: int) -> None:
     require(is_count, f"trainer.{field} is {value!r}: expected a whole number from 1")
 
 
-def _require_choice(field: str, value: str, choices: tuple[str, ...] | list[str]) -> None:
-    nearest = difflib.get_close_matches(value, choices, n=1, cutoff=0.0)[0]
-    require(
-        value in choices, f"trainer.{field} is {value!r}: expected one of {', '.join(choices)} (nearest: {nearest})"
-    )
+def require_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Refuse a value that is not among its choices, naming the nearest."""
+    nearest = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.0)[0]
+    require(value in choices, f"{name} is {value!r}: expected one of {', '.join(choices)} (nearest: {nearest})")

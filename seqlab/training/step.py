@@ -117,7 +117,7 @@ def make_update(
     def update(state: State, batch: Batch) -> State:
         key = derive_key(state.seed, DROPOUT, state.step)
         grads, sums = gradient(state.params, batch, key)
-        gradient_norm = optax.global_norm(grads)
+        gradient_norm = optax.tree.norm(grads)
         stopped = state.skipped_run >= max_nonfinite
         finite = jnp.isfinite(sums["loss"][0]) & jnp.isfinite(gradient_norm)
         good = finite & ~stopped
@@ -125,7 +125,7 @@ def make_update(
 
         updates, opt_state = optimiser.update(grads, state.opt_state, state.params, state.step)
         params = optax.apply_updates(state.params, updates)
-        ratio = optax.global_norm(updates) / jnp.maximum(optax.global_norm(state.params), jnp.finfo(jnp.float32).tiny)
+        ratio = optax.tree.norm(updates) / jnp.maximum(optax.tree.norm(state.params), jnp.finfo(jnp.float32).tiny)
         one = jnp.ones(())
         sums |= {
             "gradient_norm": (gradient_norm, one),

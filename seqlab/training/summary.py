@@ -97,14 +97,15 @@ def format_measured(measured: dict[str, Any] | None) -> str:
     return "–" if measured is None else interval([float(value) for value in measured["values"]]).format()
 
 
+def measure_values(values: Sequence[float]) -> dict[str, Any]:
+    """A metric as it stands in a summary: the mean over replicas, half the width of its interval, the values."""
+    told = interval(values)
+    return {"mean": told.mean, "half_width": told.half_width, "values": list(values)}
+
+
 def _measure(events: Sequence[Event]) -> Measured:
-    measured: Measured = {}
-    for event in events:  # A later event of a split replaces an earlier one.
-        measured[event.split] = {}
-        for name, values in event.values.items():
-            told = interval(values)
-            measured[event.split][name] = {"mean": told.mean, "half_width": told.half_width, "values": values}
-    return measured
+    # A later event of a split replaces an earlier one.
+    return {event.split: {name: measure_values(v) for name, v in event.values.items()} for event in events}
 
 
 def _tabulate(summary: dict[str, Any]) -> Table:

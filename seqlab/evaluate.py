@@ -1,0 +1,82 @@
+"""Measure a trained run: `python -m seqlab.evaluate run=DIR [task.length=200 …]`. See `--help`."""
+
+import datetime
+from pathlib import Path
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from seqlab.build import build
+from seqlab.cli import run_command
+from seqlab.evaluation.evaluate import finalise
+from seqlab.training.checkpoint import Checkpoints
+from seqlab.training.devices import start
+from seqlab.training.files import to_json, write_whole
+from seqlab.training.programs import Programs
+from seqlab.training.run_directory import read_config
+from seqlab.training.settings import require_choice
+from seqlab.training.summary import Measured, format_measured, measure_values
+
+CHECKPOINTS = ("best", "latest")
+
+
+def evaluate(config: DictConfig) -> float:
+    """Restore a run's best (or latest) parameters, measure them on the task's sets, and write what was measured.
+
+    The config is the run's, with the command line's overrides: `task.length=200` measures on longer sequences. The
+    result goes to `evaluations/` in the run's directory; nothing else there is touched.
+
+    Raises   UserError for a directory that holds no run or no checkpoint, and for parameters that do not fit.
+    """
+    require_choice("checkpoint", config.checkpoint, CHECKPOINTS)
+    directory = Path(config.run)
+    read_config(directory)
+    devices = start(config.trainer.cpu_devices)
+    parts = build(config)
+    programs = Programs(parts.task, parts.model, parts.optimiser, parts.settings, devices, parts.seeds)
+    checkpoints = Checkpoints(directory / "checkpoints")
+    state, _ = checkpoints.restore(config.checkpoint, programs.state_like)
+    checkpoints.close()
+    programs.compile_evaluation()
+    measured: Measured = {
+        name: {metric: measure_values(values.tolist()) for metric, values in finalise(sums).items()}
+        for name, sums in programs.evaluate(state.eval_params).items()
+    }
+    now = datetime.datetime.now()
+    path = directory / "evaluations" / f"{now:%Y-%m-%d_%H-%M-%S-%f}.json"
+    path.parent.mkdir(exist_ok=True)
+    record = {
+        "checkpoint": config.checkpoint,
+        "step": max(state.step.tolist()),
+        "overrides": list(HydraConfig.get().overrides.task),
+        "seeds": parts.seeds,
+        "measured": measured,
+    }
+    write_whole(path, to_json(record, indent=2) + "\n")
+    _print(measured, record["step"], config.checkpoint, path)
+    split, metric = parts.settings.monitor.split("/", 1)
+    return measured[split][metric]["mean"]
+
+
+def _print(measured: Measured, step: int, checkpoint: str, path: Path) -> None:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("metric")
+    table.add_column(f"{checkpoint}, step {step}", justify="right")
+    for split, named in measured.items():
+        for name, value in named.items():
+            table.add_row(f"{split}/{name}", format_measured(value))
+    console = Console()
+    console.print(table)
+    console.print(f"written to {path}", soft_wrap=True, markup=False, highlight=False)
+
+
+def main() -> None:
+    """The command line."""
+    run_command(evaluate, config_name="evaluate", run_key="run")
+
+
+if __name__ == "__main__":
+    main()

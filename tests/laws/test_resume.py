@@ -1,0 +1,161 @@
+"""The law of resuming: a run that was cut anywhere and gone on with is the uninterrupted run, bit for bit."""
+
+import dataclasses
+import os
+import signal
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from seqlab.build import Parts, build
+from seqlab.training.checkpoint import Checkpoints
+from seqlab.training.loggers.composite import Loggers
+from seqlab.training.loggers.jsonl import JsonlLogger, read_events
+from seqlab.training.loop import Loop, Outcome, Progress
+from seqlab.training.programs import Programs
+from seqlab.types import Event, Run, UserError
+
+OVERRIDES = (
+    "task=reverse",
+    "model.encoder.features=5",
+    "model.inputs.features=3",
+    "model.dropout=0.3",
+    "task.n_eval=7",
+    "schedule=cosine",
+    "schedule.warmup_steps=5",
+    "optim.weight_decay=0.01",
+    "trainer.batch_size=6",
+    "trainer.accumulate=3",
+    "trainer.steps=31",
+    "trainer.log_every=4",
+    "trainer.eval_every=10",
+    "trainer.save_every=7",
+    "trainer.ema=0.9",
+)
+
+
+@dataclasses.dataclass
+class Cutter:
+    """A logger that raises at event `at`, or sends this process `sends` there."""
+
+    at: int
+    sends: signal.Signals | None = None
+    seen: int = 0
+
+    def start(self, run: Run) -> None:
+        pass
+
+    def advance(self, step: int) -> None:
+        pass
+
+    def log(self, event: Event) -> None:
+        self.seen += 1
+        if self.seen == self.at and self.sends is None:
+            raise UserError("cut")  # the one kind of error that the composite lets through
+        if self.seen == self.at:
+            os.kill(os.getpid(), self.sends)
+
+    def finish(self, status: str, summary: dict) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def parts(compose) -> Parts:
+    return build(compose(*OVERRIDES))
+
+
+@pytest.fixture(scope="module")
+def programs(parts) -> Programs:
+    programs = Programs(parts.task, parts.model, parts.optimiser, parts.settings, jax.devices()[:2], [0, 1])
+    programs.compile()
+    return programs
+
+
+def go(parts, programs, directory: Path, *others, settings=None) -> Outcome:
+    """Start or go on with the run in `directory`, as `seqlab.train` does."""
+    checkpoints = Checkpoints(directory / "checkpoints")
+    state, progress, resumed_from = programs.init(), Progress(), checkpoints.latest_step()
+    if resumed_from is not None:
+        state, host = checkpoints.restore("latest", programs.state_like)
+        progress = Progress(**host)
+    logger = Loggers([JsonlLogger(), *others])
+    settings = settings or parts.settings
+    try:
+        logger.start(Run(directory, "test", "test", (), "", {}, settings.steps, 2, resumed_from))
+        return Loop(settings, programs, checkpoints, logger, progress).run(state)
+    finally:
+        checkpoints.close()
+        logger.finish("", {})
+
+
+def what_it_left(programs, directory: Path):
+    checkpoints = Checkpoints(directory / "checkpoints")
+    latest, host = checkpoints.restore("latest", programs.state_like)
+    best, _ = checkpoints.restore("best", programs.state_like)
+    checkpoints.close()
+    lines = [(event.step, event.split, event.values) for event in read_events(directory / "metrics.jsonl")]
+    return jax.device_get((latest, best)), {k: v for k, v in host.items() if k != "seconds"}, lines
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(parts, programs, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("uninterrupted")
+    outcome = go(parts, programs, directory)
+    assert (outcome.status, outcome.step) == ("completed", 31)
+    return what_it_left(programs, directory)
+
+
+@pytest.mark.parametrize("cuts", [(1, 2), (3, 1), (6, 9), (13,)])
+def test_cut_anywhere_and_resumed(parts, programs, uninterrupted, tmp_path, cuts):
+    for cut in cuts:
+        with pytest.raises(UserError, match="cut"):
+            go(parts, programs, tmp_path, Cutter(cut))
+    assert go(parts, programs, tmp_path).status == "completed"
+    assert_same(what_it_left(programs, tmp_path), uninterrupted)
+
+
+@pytest.mark.parametrize("sends", [signal.SIGTERM, signal.SIGINT])
+def test_asked_to_stop_saves_and_resumes(parts, programs, uninterrupted, tmp_path, sends):
+    outcome = go(parts, programs, tmp_path, Cutter(4, sends))
+    assert outcome.status == "interrupted"
+    assert outcome.step < 31
+    assert Checkpoints(tmp_path / "checkpoints").latest_step() == outcome.step
+    assert go(parts, programs, tmp_path).status == "completed"
+    assert_same(what_it_left(programs, tmp_path), uninterrupted)
+
+
+def test_applied_rates_are_the_schedule(parts, uninterrupted):
+    _, _, lines = uninterrupted
+    applied = {step: values["learning_rate"] for step, split, values in lines if split == "train"}
+    assert list(applied) == [4, 8, 12, 16, 20, 24, 28, 31]
+    for step, rates in applied.items():
+        assert rates == pytest.approx([float(parts.optimiser.applied_learning_rate(step - 1))] * 2, rel=1e-6)
+    assert len({rates[0] for rates in applied.values()}) == 8
+
+
+def test_nothing_is_compiled_in_the_loop(parts, programs, uninterrupted, tmp_path):
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda name, *_, **__: compiled.append(name) if name.endswith("backend_compile_duration") else None
+    )
+    before = programs.n_compiled
+    go(parts, programs, tmp_path)
+    assert (programs.n_compiled, compiled) == (before, [])
+
+
+def test_early_stopping(parts, programs, tmp_path):
+    # The loss falls, so that with mode=max no evaluation after the first is better.
+    settings = dataclasses.replace(parts.settings, patience=2, mode="max", eval_every=3)
+    outcome = go(parts, programs, tmp_path, settings=settings)
+    assert outcome.status == "stopped early"
+    again = go(parts, programs, tmp_path, settings=settings)
+    assert (again.status, again.step) == (outcome.status, outcome.step)
+
+
+def assert_same(ours, theirs):
+    (states, host, lines), (states_there, host_there, lines_there) = ours, theirs
+    jax.tree.map(np.testing.assert_array_equal, states, states_there)
+    assert host == host_there
+    assert lines == lines_there
