@@ -1,8 +1,10 @@
 """Checkpoints on disk: the latest state, to go on from, and the best one, to evaluate."""
 
 import contextlib
+import functools
 import logging
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -35,7 +37,9 @@ class Checkpoints:
         import orbax.checkpoint as ocp
 
         self._ocp = ocp
-        logging.getLogger("absl").setLevel(logging.WARNING)  # Orbax tells every save in twenty lines at INFO.
+        # Orbax tells every save in twenty lines, and a failure with its traceback before it raises it.
+        logging.getLogger("absl").setLevel(logging.CRITICAL)
+        _ignore_stragglers()
         self._checkpointer = ocp.AsyncCheckpointer(
             ocp.CompositeCheckpointHandler(state=ocp.StandardCheckpointHandler(), host=ocp.JsonCheckpointHandler()),
             # Made aside, a directory that cannot be made is found out after minutes.
@@ -143,6 +147,13 @@ def _tell_failure() -> Iterator[None]:
         yield
     except Exception as error:  # A full disk, a directory taken away: Orbax lets through what the system says.
         raise UserError(f"A checkpoint could not be written: {_first_line(error)}") from error
+
+
+@functools.cache
+def _ignore_stragglers() -> None:
+    """When one read has failed, those still under way complain in their own threads that nobody waits for them."""
+    before = sys.unraisablehook
+    sys.unraisablehook = lambda told: None if str(told.exc_value) == "Event loop is closed" else before(told)
 
 
 def _name_leaves(tree: Any) -> tuple[dict[str, Any], Any]:

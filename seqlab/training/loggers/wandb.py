@@ -67,7 +67,7 @@ class WandbLogger:
         settings = wandb.setup().settings
         key = _find_key(settings.api_key, settings.base_url)
         authorised = key is not None or settings.identity_token_file is not None
-        reason = None if authorised else "no key is configured, `wandb login` would"
+        reason = None if authorised else "no key is configured (`wandb login`)"
         if self._mode is None and authorised and not _answers(settings.base_url):
             reason = f"{settings.base_url} does not answer"
         if self._mode != "offline" and reason is None:
@@ -78,10 +78,9 @@ class WandbLogger:
             except Exception as error:
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         require(self._mode != "online", f"logger.wandb.mode is online, but W&B cannot be: {reason}")
-        wandb_run = self._init(wandb, run, "offline", None)
-        why = "" if reason is None or self._mode == "offline" else f" ({reason})"
-        print(f"W&B is offline{why}: `wandb sync {Path(wandb_run.dir).parent}` uploads it")
-        return wandb_run
+        if self._mode is None:
+            print(f"W&B is offline: {reason}")
+        return self._init(wandb, run, "offline", None)
 
     def _init(self, wandb: Any, run: Run, mode: str, key: str | None) -> Any:
         return wandb.init(
