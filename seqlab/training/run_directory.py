@@ -33,7 +33,7 @@ MAY_CHANGE = (
 ENDED = ("completed", "stopped early")
 THE_END = ("trainer.steps", "trainer.patience")
 # What may lie in a directory before a run begins in it: Hydra's, and what is left of a start that failed.
-BEFORE_A_RUN = (".hydra", "*.log", ".lock")
+BEFORE_A_RUN = (".hydra", "*.log", ".lock", "summary.json")
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
@@ -143,9 +143,9 @@ def _claim(directory: RunDirectory, config: dict[str, Any], overrides: list[str]
 
 def _require_room(path: Path) -> None:
     """Refuse a directory that holds something else than a run."""
-    if path.is_dir() and not (path / "config.yaml").exists():
-        others = sorted(entry.name for entry in path.iterdir() if not _matches(entry.name, BEFORE_A_RUN))
-        require(not others, f"{path} holds something else than a run: {', '.join(others[:3])}")
+    names = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
+    others = [name for name in names if not _matches(name, BEFORE_A_RUN)]
+    require(not others or "config.yaml" in others, f"{path} holds something else than a run: {', '.join(others[:3])}")
 
 
 def _lock(path: Path) -> int:
