@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import flax.linen as nn
 
+from seqlab.nn.dropout import check_rate
 from seqlab.types import Array, Encoding, require
 
 
@@ -28,7 +29,7 @@ class Classifier(nn.Module):
             isinstance(self.n_outputs, int) and self.n_outputs >= 1,
             f"Classifier got n_outputs {self.n_outputs!r}; expected an integer of at least 1.",
         )
-        require(0 <= self.dropout < 1, f"Classifier got dropout {self.dropout!r}; expected 0 <= dropout < 1.")
+        check_rate("dropout", self.dropout)
 
     @nn.compact
     def __call__(self, inputs: Array, lengths_B: Array | None = None, *, train: bool) -> Array:

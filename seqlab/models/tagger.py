@@ -5,6 +5,7 @@ from typing import Any
 import flax.linen as nn
 import jax.numpy as jnp
 
+from seqlab.nn.dropout import check_rate
 from seqlab.nn.masks import valid_mask
 from seqlab.types import Array, require
 
@@ -30,7 +31,7 @@ class Tagger(nn.Module):
             isinstance(self.n_outputs, int) and self.n_outputs >= 1,
             f"Tagger got n_outputs {self.n_outputs!r}; expected an integer of at least 1.",
         )
-        require(0 <= self.dropout < 1, f"Tagger got dropout {self.dropout!r}; expected 0 <= dropout < 1.")
+        check_rate("dropout", self.dropout)
 
     def setup(self) -> None:
         self.drop = nn.Dropout(self.dropout)

@@ -3,6 +3,7 @@
 import flax.linen as nn
 import jax.numpy as jnp
 
+from seqlab.nn.dropout import check_rate
 from seqlab.nn.masks import valid_mask
 from seqlab.types import Array, require
 
@@ -34,7 +35,7 @@ class TokenInputs(nn.Module):
             f"TokenInputs got vocab_size {self.vocab_size!r}; expected an integer of at least 2.",
         )
         _require_features(self)
-        require(0 <= self.dropout < 1, f"TokenInputs got dropout {self.dropout!r}; expected 0 <= dropout < 1.")
+        check_rate("dropout", self.dropout)
 
     @nn.compact
     def __call__(self, ids_BT: Array, lengths_B: Array | None = None, *, train: bool) -> Array:

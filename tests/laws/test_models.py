@@ -1,0 +1,158 @@
+"""Laws of every YAML in conf/model, with every YAML of its inputs and pools."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from seqlab.models.classifier import Classifier
+from seqlab.models.tagger import Tagger
+from seqlab.nn.inputs import TokenInputs
+from seqlab.types import UserError
+
+CONF = Path(__file__).parents[2] / "conf"
+B, T, D = 5, 7, 3
+SIZES = {"vocab_size": 11, "d_input": D, "n_outputs": 2}
+LENGTHS = np.array([T, 4, 0, 1, 6])
+PADDED = np.arange(T) >= LENGTHS[:, None]
+
+
+def names(group):
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+def build(model, *overrides):
+    """Compose and instantiate a tiny model, whose cell compiles fast, and say whether it reads tokens."""
+    with initialize_config_dir(str(CONF), version_base=None):
+        small = ["model/cell=rnn", "model.encoder.features=5", "model.inputs.features=3"]
+        text = OmegaConf.to_yaml(compose(f"model/{model}", [*small, *overrides]).model)
+    tokens = "task_size:vocab_size" in text
+    for name, size in SIZES.items():
+        text = text.replace(f"${{task_size:{name}}}", str(size))
+    return instantiate(OmegaConf.create(text)), tokens
+
+
+def draw(tokens, garbage):
+    rng = np.random.default_rng(0)
+    if tokens:
+        return np.where(PADDED, garbage, rng.integers(0, SIZES["vocab_size"], (B, T)))
+    return np.where(PADDED[..., None], np.nan if garbage else 0, rng.normal(size=(B, T, D))).astype(np.float32)
+
+
+CASES = [(model, f"model/inputs={inputs}") for model in names("model") for inputs in names("model/inputs")]
+CASES += [("classifier", f"model/pool={pool}", "model/layer=bidirectional") for pool in names("model/pool")]
+
+
+@pytest.fixture(scope="module", params=CASES, ids=" ".join)
+def case(request):
+    """A model, its parameters, whether it reads tokens, and jitted maps to logits and to (logits, gradients)."""
+    model, tokens = build(*request.param)
+    x = draw(tokens, 0)
+    variables = jax.jit(lambda key: model.init(key, x, LENGTHS, train=False))(jax.random.key(0))
+    variables = jax.tree.map(lambda a: a + 0.1, variables)  # biases other than zero
+
+    @jax.jit
+    def read(variables, x, lengths):
+        return model.apply(variables, x, lengths, train=False)
+
+    @jax.jit
+    def differentiate(variables, x, lengths):
+        # The cotangent of what lies past the length is not zero: the model itself must stop it.
+        logits, pull = jax.vjp(lambda variables: read(variables, x, lengths), variables)
+        return logits, pull(jnp.ones_like(logits))[0]
+
+    return model, variables, tokens, read, differentiate
+
+
+def test_padding_changes_nothing(case):
+    _, variables, tokens, _, differentiate = case
+    logits, gradients = differentiate(variables, draw(tokens, 0), LENGTHS)
+    again = differentiate(variables, draw(tokens, 10**6), LENGTHS)
+    jax.tree.map(np.testing.assert_array_equal, (logits, gradients), again)
+    assert all(np.isfinite(a).all() for a in jax.tree.leaves((logits, gradients)))
+    assert all(np.any(gradient) for gradient in jax.tree.leaves(gradients)), "a parameter is not used"
+
+
+def test_length_zero_gives_what_no_evidence_gives(case):
+    model, variables, tokens, read, _ = case
+    logits = read(variables, draw(tokens, 0), LENGTHS)
+    if isinstance(model, Tagger):
+        assert (np.asarray(logits)[PADDED] == 0).all() and (np.asarray(logits)[~PADDED] != 0).all()
+    else:
+        np.testing.assert_array_equal(logits[2], variables["params"]["head"]["bias"])
+
+
+def test_a_row_does_not_depend_on_its_batch_or_on_padding_behind_it(case):
+    _, variables, tokens, read, _ = case
+    x = draw(tokens, 0)
+    logits = read(variables, x, LENGTHS)
+    more = read(variables, np.pad(x, [(0, 3), (0, 2), (0, 0)][: x.ndim]), np.pad(LENGTHS, (0, 3)))
+    more = more[:B, :T] if logits.ndim == 3 else more[:B]
+    np.testing.assert_allclose(more, logits, rtol=1e-5, atol=1e-5)
+    others = np.array([1, 0, 0, 0, 0])
+    alone = read(variables, x * others.reshape(-1, *[1] * (x.ndim - 1)), LENGTHS * others)
+    np.testing.assert_allclose(alone[0], logits[0], rtol=1e-5, atol=1e-5)
+
+
+def test_full_rows_need_no_lengths(case):
+    _, variables, tokens, read, _ = case
+    x = draw(tokens, 0)
+    full = read(variables, x, np.full(B, T))
+    np.testing.assert_allclose(full, read(variables, x, None), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("inputs", names("model/inputs"))
+def test_stepping_a_tagger_equals_reading_the_row(inputs):
+    model, tokens = build("tagger", f"model/inputs={inputs}")
+    x = draw(tokens, 0)
+    variables = jax.jit(lambda key: model.init(key, x, train=False))(jax.random.key(0))
+
+    @jax.jit
+    def walk(variables, x):
+        state = model.apply(variables, B, method="init_state")
+        step = lambda state, x: model.apply(variables, state, x, method="step")  # noqa: E731
+        return jax.lax.scan(step, state, x.swapaxes(0, 1))[1].swapaxes(0, 1)
+
+    whole = jax.jit(lambda variables, x: model.apply(variables, x, train=False))(variables, x)
+    np.testing.assert_allclose(walk(variables, x), whole, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", names("model"))
+def test_dropout_before_the_head_acts_in_training_only(name):
+    rate = 0.3
+    (plain, _), (model, tokens) = build(name), build(name, f"model.dropout={rate}")
+    x = draw(tokens, 0)
+    variables = jax.jit(lambda key: plain.init(key, x, train=False))(jax.random.key(0))
+
+    @jax.jit
+    def run():
+        keys = jax.random.split(jax.random.key(1), 499)
+        many = jax.vmap(lambda key: model.apply(variables, x, train=True, rngs={"dropout": key}))(keys)
+        return plain.apply(variables, x, train=False), model.apply(variables, x, train=False), many
+
+    expected, evaluated, many = run()
+    np.testing.assert_array_equal(evaluated, expected)
+    # What dropout changes, it leaves right on average.
+    assert many.std(0).min() > 0.001
+    np.testing.assert_allclose(many.mean(0), expected, atol=5 * float(many.std(0).max()) / 499**0.5)
+
+
+@pytest.mark.parametrize("model", [Classifier, Tagger])
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"n_outputs": 0}, "n_outputs 0;"),
+        ({"n_outputs": None}, "n_outputs None;"),
+        ({"dropout": -0.1}, "dropout is -0.1,"),
+        ({"dropout": 1.0}, "dropout is 1.0,"),
+    ],
+)
+def test_mistakes_are_told(model, wrong, told):
+    parts = {"inputs": TokenInputs(11, 3), "encoder": None} | ({"pool": None} if model is Classifier else {})
+    with pytest.raises(UserError, match=told):
+        model(**parts, **({"n_outputs": 2} | wrong))
