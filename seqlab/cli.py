@@ -56,6 +56,7 @@ def run_command(job: Job, config_name: str = "config", run_key: str = "resume") 
     try:
         require_wellformed(overrides)
         sys.argv[1:] = _go_back(sys.argv[1:], run_key)
+        overrides = get_args(sys.argv[1:]).overrides
         hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(_at_the_door(job))()
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
@@ -155,7 +156,9 @@ def _explain(error: BaseException) -> str | None:
         if not isinstance(cause, HydraException | OmegaConfBaseException):
             return None
         cause = cause.__cause__ or cause.__context__
-    return str(error).splitlines()[0] if isinstance(error, InterpolationKeyError | MissingMandatoryValue) else None
+    if isinstance(error, MissingMandatoryValue):
+        return f"{error.full_key} has no value: write {error.full_key}=..."
+    return str(error).splitlines()[0] if isinstance(error, InterpolationKeyError) else None
 
 
 def _explain_composition(error: Exception, config_name: str, overrides: list[str]) -> str | None:

@@ -173,6 +173,20 @@ def test_resume_takes_the_overrides_of_the_run_and_later_ones_win(command):
     assert not Path("runs").exists()
 
 
+def test_mistyped_key_is_told_by_the_config_of_the_run_one_goes_back_to(command):
+    command(keep, "hydra.run.dir=run", "task=adding", "optim=momentum")
+    code, _, err = command(unreachable, "resume=run", "optim.direction.mu=0.5", "optim.direction.nesterof=true")
+    assert code == 2
+    assert "there is no key optim.direction.nesterof; did you mean optim.direction.nesterov?" in err
+
+
+def test_value_that_must_be_given_is_asked_for(command):
+    def read_missing(config):
+        return config.seed
+
+    assert command(read_missing, "seed=???") == (2, "", "seed has no value: write seed=...\n")
+
+
 def test_help_names_groups_choices_and_places(command):
     code, out, _ = command(unreachable, "--help")
     assert code == 0

@@ -1,0 +1,61 @@
+"""Every YAML of conf/ composes, names constructors and fields that exist, and stands where the tree says."""
+
+import jax
+import pytest
+
+from seqlab.build import build
+from seqlab.overrides import CONF, groups, require_known_fields
+
+CHOICES = [(group, choice) for group, choices in groups().items() for choice in choices]
+ADDED = ("experiment", "debug")
+
+
+def select(group: str, choice: str) -> str:
+    if group in ADDED:
+        return f"+{group}={choice}"
+    return f"{group}=[{choice}]" if group == "logger" else f"{group}={choice}"
+
+
+@pytest.mark.parametrize(("group", "choice"), CHOICES)
+def test_yaml_composes_and_names_fields_that_exist(compose, group, choice):
+    config = compose(select(group, choice))
+    require_known_fields(config)
+
+
+@pytest.mark.parametrize("experiment", groups()["experiment"])
+def test_experiment_builds_and_gives_its_task_what_it_wants(compose, experiment):
+    parts = build(compose(f"+experiment={experiment}", "+debug=tiny"))
+
+    def loss(key):
+        batch = parts.task.sample(key, 2)
+        outputs, _ = parts.model.init_with_output(key, batch.inputs, batch.lengths, train=False)
+        return parts.task.measure(outputs, batch)["loss"]
+
+    total, weight = jax.eval_shape(loss, jax.random.key(0))
+    assert total.shape == weight.shape == ()
+
+
+@pytest.mark.parametrize("experiment", groups()["experiment"])
+def test_experiment_opens_with_its_package_and_its_command(experiment):
+    package, command = (CONF / "experiment" / f"{experiment}.yaml").read_text().splitlines()[:2]
+    assert package == "# @package _global_"
+    assert command.startswith("# ") and command.endswith(f"python -m seqlab.train +experiment={experiment}")
+
+
+@pytest.mark.parametrize("debug", groups()["debug"])
+def test_debug_opens_with_its_package(debug):
+    assert (CONF / "debug" / f"{debug}.yaml").read_text().splitlines()[0] == "# @package _global_"
+
+
+@pytest.mark.parametrize("cell", groups()["model/cell"])
+def test_cell_opens_with_its_package(cell):
+    # So that `model/cell=gru` is the whole override.
+    assert (CONF / "model/cell" / f"{cell}.yaml").read_text().startswith("# @package model.encoder.layer.cell\n")
+
+
+@pytest.mark.parametrize("cell", groups()["model/cell"])
+@pytest.mark.parametrize("model", groups()["model"])
+def test_cell_lands_in_the_layer_of_every_model(compose, model, cell):
+    config = compose(f"model={model}", f"model/cell={cell}")
+    assert config.model.encoder.layer.cell._partial_, "a node that is used several times is partial"
+    assert "cell" not in config.model and "cell" not in config
