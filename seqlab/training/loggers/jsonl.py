@@ -69,7 +69,7 @@ def _read_lines(path: Path) -> list[tuple[str, Event]]:
             continue
         try:
             pairs.append((line, _decode(line)))
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise UserError(f"Line {number} of {path} is not an event: {line.strip()[:80]!r}") from error
     return pairs
 

@@ -1,0 +1,379 @@
+"""Laws of the loggers: the record is whole whatever happens, a dashboard mirrors it and stops nothing."""
+
+import io
+import json
+import logging
+import math
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import wandb
+from rich.console import Console
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from seqlab.build import build_loggers
+from seqlab.training.loggers.composite import Loggers
+from seqlab.training.loggers.console import ConsoleLogger
+from seqlab.training.loggers.jsonl import JsonlLogger, read_events, truncate_after
+from seqlab.training.loggers.tensorboard import TensorBoardLogger
+from seqlab.training.loggers.wandb import WandbLogger
+from seqlab.types import Event, Run, UserError
+
+STEPS = 11
+
+
+def _run(directory, n_replicas=1, resumed_from=None, **fields):
+    directory.mkdir(parents=True, exist_ok=True)
+    config = {"seed": 3, "model": {"cell": {"features": 5, "bias": True}}, "tags": ["a", "b"], "patience": None}
+    given = {"name": "run-x", "group": "group-x", "tags": ("a", "b"), "notes": "some notes", "config": config}
+    return Run(directory, **given | fields, n_steps=STEPS, n_replicas=n_replicas, resumed_from=resumed_from)
+
+
+def _train(step, *losses):
+    rates = {"steps_per_second": 101.0, "tokens_per_second": 5003.0}
+    return Event(step, "train", {"loss": list(losses or [1 / step]), "skipped": [0] * max(len(losses), 1)}, rates, 0.5)
+
+
+def _validation(step, *accuracies):
+    return Event(step, "validation", {"accuracy": list(accuracies or [step / STEPS])}, {}, 0.5)
+
+
+def _live(logger, run, events, status="completed", summary=None):
+    logger.start(run)
+    for event in events:
+        logger.advance(event.step)
+        logger.log(event)
+    logger.finish(status, summary or {})
+
+
+# The record
+
+
+def test_the_record_comes_back_to_the_bit(tmp_path):
+    events = [_train(1, 0.1 + 0.2, 1e-45, -0.0), _validation(1, 1 / 3, 2 / 3, 1.0), _train(2, 5.0, 7.0, 11.0)]
+    _live(JsonlLogger(), _run(tmp_path), events)
+    assert read_events(tmp_path / "metrics.jsonl") == events
+
+
+def test_what_is_not_finite_is_valid_json(tmp_path):
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    _live(JsonlLogger(), _run(tmp_path), [_train(1, math.nan, math.inf, -math.inf)])
+    path = tmp_path / "metrics.jsonl"
+    assert json.loads(path.read_text(), parse_constant=refuse)["values"]["loss"] == ["nan", "inf", "-inf"]
+    nan, *infinite = read_events(path)[0].values["loss"]
+    assert math.isnan(nan)
+    assert infinite == [math.inf, -math.inf]
+
+
+def test_a_line_is_on_disk_when_log_returns(tmp_path):
+    logger = JsonlLogger()
+    logger.start(_run(tmp_path))
+    for n_lines, event in enumerate([_train(1), _validation(1), _train(2)], start=1):
+        logger.log(event)
+        assert (tmp_path / "metrics.jsonl").read_text().count("\n") == n_lines
+    logger.finish("completed", {})
+
+
+def test_a_resumed_record_is_that_of_an_uninterrupted_run(tmp_path):
+    """A kill after step 5, in the middle of a line, with the checkpoint at step 3; then from the beginning again."""
+    path = tmp_path / "metrics.jsonl"
+    events = [event for step in range(1, STEPS + 1) for event in (_train(step), _validation(step))]
+    _live(JsonlLogger(), _run(tmp_path), events)
+    whole = path.read_bytes()
+
+    lines = whole.splitlines(keepends=True)
+    for torn in (lines[10][:1], lines[10][:23], lines[10][:-1]):
+        path.write_bytes(b"".join([*lines[:10], torn]))
+        assert read_events(path) == events[:10]
+        _live(JsonlLogger(), _run(tmp_path, resumed_from=3), events[6:])
+        assert path.read_bytes() == whole
+    _live(JsonlLogger(), _run(tmp_path), events)
+    assert path.read_bytes() == whole
+    assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]
+
+
+def test_truncating_leaves_a_whole_file_at_every_moment(tmp_path, monkeypatch):
+    path = tmp_path / "metrics.jsonl"
+    _live(JsonlLogger(), _run(tmp_path), [_train(step) for step in range(1, 8)])
+    whole = path.read_bytes()
+
+    def die(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "replace", die)
+        truncate_after(path, 3)
+    assert path.read_bytes() == whole
+    truncate_after(path, 3)
+    assert [event.step for event in read_events(path)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("line", ["{", "[]", "{}", "5", '{"step": 1}'])
+def test_a_line_that_is_no_event_is_told(tmp_path, line):
+    path = tmp_path / "metrics.jsonl"
+    _live(JsonlLogger(), _run(tmp_path), [_train(1), _train(2)])
+    first, second = path.read_text().splitlines()
+    path.write_text(f"{first}\n{line}\n{second}\n")
+    with pytest.raises(UserError, match=r"Line 2 of .* is not an event"):
+        read_events(path)
+
+
+# Several loggers
+
+
+class Recording:
+    """What it was told; `failing` names the method that raises."""
+
+    def __init__(self, failing=None):
+        self.failing, self.told = failing, []
+
+    def _hear(self, what):
+        self.told.append(what)
+        if what == self.failing:
+            raise RuntimeError("the service\nis gone")
+
+    def start(self, run):
+        self._hear("start")
+
+    def advance(self, step):
+        self._hear("advance")
+
+    def log(self, event):
+        self._hear("log")
+
+    def finish(self, status, summary):
+        self._hear("finish")
+
+
+@pytest.mark.parametrize("failing", ["start", "advance", "log", "finish"])
+def test_a_logger_that_fails_is_dropped_and_the_record_is_whole(tmp_path, caplog, failing):
+    failed, sound = Recording(failing), Recording()
+    events = [_train(1), _train(2), _train(3)]
+    _live(Loggers([failed, JsonlLogger(), sound]), _run(tmp_path), events)
+    assert sound.told == ["start", *["advance", "log"] * 3, "finish"]
+    assert failed.told.count(failing) == 1
+    assert failed.told[-1] == "finish"
+    assert read_events(tmp_path / "metrics.jsonl") == events
+    [warning] = caplog.records
+    assert warning.levelno == logging.WARNING
+    assert warning.getMessage() == (
+        f"Recording failed in {failing} and is dropped; the run goes on (RuntimeError: the service)"
+    )
+
+
+def test_finish_reaches_every_logger_once(tmp_path):
+    first, second = Recording("finish"), Recording()
+    loggers = Loggers([first, second])
+    loggers.start(_run(tmp_path))
+    loggers.finish("failed", {})
+    loggers.finish("failed", {})
+    assert first.told == second.told == ["start", "finish"]
+
+
+def test_a_mistake_is_told_and_a_lost_record_stops_the_run(tmp_path):
+    (tmp_path / "metrics.jsonl").mkdir()
+    with pytest.raises(UserError, match=r"metrics.jsonl cannot be written: "):
+        Loggers([JsonlLogger()]).start(_run(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("override", "loggers"),
+    [
+        ([], [WandbLogger]),
+        (["logger=[wandb,tensorboard]"], [WandbLogger, TensorBoardLogger]),
+        (["logger=tensorboard"], [TensorBoardLogger]),
+        (["logger=[]"], []),
+    ],
+)
+def test_loggers_are_chosen_by_a_list(compose, override, loggers):
+    assert [type(logger) for logger in build_loggers(compose(*override))] == loggers
+
+
+# The console
+
+
+def _show(run, events, **options):
+    screen = io.StringIO()
+    _live(ConsoleLogger(Console(file=screen, **options)), run, events)
+    return screen.getvalue()
+
+
+def test_without_a_terminal_an_event_is_a_plain_line(tmp_path):
+    events = [_train(2, 0.5), _validation(2, 0.25), _train(STEPS, 0.125)]
+    head, *lines = _show(_run(tmp_path), events, width=23).splitlines()
+    assert head == f"run-x: 11 steps, in {tmp_path}"
+    assert [" ".join(line.split()) for line in lines] == [
+        "step 2/11 train loss 0.500 skipped 0 101 steps/s 00:00:00 left",
+        "step 2/11 validation accuracy 0.250",
+        "step 11/11 train loss 0.125 skipped 0 101 steps/s 00:00:00 left",
+    ]
+
+
+def test_replicas_are_shown_with_their_interval(tmp_path):
+    shown = _show(_run(tmp_path, n_replicas=2), [_train(2, 1.0, 3.0), _validation(2, 1.0, 1.0)])
+    assert "2 replicas" in shown
+    assert "loss 2.000 ± 12.706 " in shown
+    assert "accuracy 1.000\n" in shown
+
+
+@pytest.mark.parametrize("width", [29, 61, 113])
+def test_on_a_terminal_a_bar_fits_its_width(tmp_path, monkeypatch, width):
+    monkeypatch.setenv("NO_COLOR", "1")
+    events = [event for step in range(1, STEPS + 1) for event in (_train(step, 0.1, 0.3), _validation(step))]
+    options = {"force_terminal": True, "force_interactive": True, "width": width}
+    shown = _show(_run(tmp_path, n_replicas=2, resumed_from=2), events, **options)
+    assert "from step 2" in shown
+    bars = [part for part in shown.replace("\r", "\n").split("\n") if "━" in part]
+    assert "11/11" in bars[-1]
+    assert "\x1b[3" not in shown, "no colour"
+    printable = "".join(char for char in bars[-1].split("\x1b[2K")[-1] if char.isprintable())
+    assert len(printable) <= width
+    assert (width < 100) or ("101 steps/s" in printable and "loss 0.200 ± 1.271" in printable)
+
+
+# TensorBoard
+
+
+def _read_tensorboard(run_dir):
+    events = EventAccumulator(str(run_dir / "tensorboard"))
+    events.Reload()
+    return events
+
+
+def test_tensorboard_mirrors_the_record(tmp_path):
+    run = _run(tmp_path, n_replicas=2)
+    summary = {"final": {"validation": {"accuracy": {"mean": 0.75, "half_width": None, "values": [0.5, 1.0]}}}}
+    _live(
+        TensorBoardLogger(),
+        run,
+        [_train(2, 1.0, 3.0), _validation(2, 0.5, 1.0), _train(4, 1.0, math.nan)],
+        summary=summary,
+    )
+    found = _read_tensorboard(tmp_path)
+    scalars = {tag: [(point.step, point.value) for point in found.Scalars(tag)] for tag in found.Tags()["scalars"]}
+    assert scalars == {
+        "train/loss": [(2, 2.0)],
+        "train/loss/replica_0": [(2, 1.0), (4, 1.0)],
+        "train/loss/replica_1": [(2, 3.0)],
+        "train/skipped": [(2, 0.0), (4, 0.0)],
+        "train/skipped/replica_0": [(2, 0.0), (4, 0.0)],
+        "train/skipped/replica_1": [(2, 0.0), (4, 0.0)],
+        "validation/accuracy": [(2, 0.75)],
+        "validation/accuracy/replica_0": [(2, 0.5)],
+        "validation/accuracy/replica_1": [(2, 1.0)],
+        "rates/steps_per_second": [(2, 101.0), (4, 101.0)],
+        "rates/tokens_per_second": [(2, 5003.0), (4, 5003.0)],
+    }
+    assert '"features": 5' in found.Tensors("config/text_summary")[0].tensor_proto.string_val[0].decode()
+    hparams = found.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
+    assert b"model.cell.features" in hparams
+    assert len(list((tmp_path / "tensorboard").iterdir())) == 1
+
+
+def test_tensorboard_forgets_what_lies_beyond_the_checkpoint(tmp_path):
+    _live(TensorBoardLogger(), _run(tmp_path), [_train(step, float(step)) for step in (1, 2, 3, 4)])
+    time.sleep(1.1)  # The files are told apart by the second.
+    _live(TensorBoardLogger(), _run(tmp_path, resumed_from=2), [_train(step, 10.0 * step) for step in (3, 4)])
+    points = _read_tensorboard(tmp_path).Scalars("train/loss")
+    assert [(point.step, point.value) for point in points] == [(1, 1.0), (2, 2.0), (3, 30.0), (4, 40.0)]
+
+
+# W&B
+
+
+@pytest.fixture
+def no_account(tmp_path, monkeypatch):
+    """Nobody is logged in, and nothing of a developer's own W&B is read or written."""
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "no-netrc"))
+    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "wandb-config"))
+    yield
+    wandb.teardown()
+
+
+def _inspect(path):
+    command = [Path(sys.executable).parent / "wandb", "leet", "inspect", "--summary", "--json", path]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def test_wandb_runs_of_one_process_are_runs_of_their_own(tmp_path, no_account, capfd):
+    """Without a key it is offline and asks nothing; a run that fails does not spill into the next."""
+    first, second = _run(tmp_path / "1", n_replicas=2, name="one"), _run(tmp_path / "2", name="two")
+    _live(
+        WandbLogger(), first, [_train(1, 1.0, 3.0), _validation(1, 0.5, 1.0), _train(2, 2.0, math.nan)], status="failed"
+    )
+    _live(WandbLogger(), second, [_train(1, 7.0), _train(3, 5.0)], summary={"best": {"validation": {"x": {"mean": 1}}}})
+    assert capfd.readouterr() == ("W&B is offline: no key is configured (`wandb login`)\n" * 2, "")
+    [one], [two] = ([*(tmp_path / name / "wandb").glob("offline-run-*/*.wandb")] for name in "12")
+    told = _inspect(one)
+    assert (told["name"], told["notes"], told["tags"]) == ("one", "some notes", ["a", "b"])
+    assert (told["project"], told["state"], told["exit_code"], told["step"]) == ("seqlab", "failed", 1, 2)
+    assert told["config"] == first.config
+    assert told["summary"]["train/loss/replica_0"] == 2.0
+    assert told["summary"]["validation/accuracy"] == 0.75
+    assert told["summary"]["status"] == "failed"
+    told = _inspect(two)
+    assert (told["name"], told["state"], told["exit_code"], told["step"]) == ("two", "finished", 0, 3)
+    assert told["summary"]["train/loss"] == 5.0
+    assert told["summary"]["best/validation"] == {"x": {"mean": 1}}
+    assert "validation/accuracy" not in told["summary"]
+
+
+def test_wandb_goes_on_under_the_same_id(tmp_path, no_account):
+    for resumed_from in (None, 1):
+        _live(WandbLogger("offline"), _run(tmp_path, resumed_from=resumed_from), [_train(2)])
+    names = [path.name for path in (tmp_path / "wandb").glob("offline-run-*/*.wandb")]
+    assert len(names) == 2
+    assert len(set(names)) == 1
+
+
+def test_wandb_does_not_wait_for_a_service_that_is_silent(tmp_path, no_account, monkeypatch, capfd):
+    """A key is configured, but the service takes the connection and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setenv("WANDB_BASE_URL", url)
+        monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+        began = time.monotonic()
+        _live(WandbLogger(), _run(tmp_path), [_train(1, 7.0)])
+        assert time.monotonic() - began < 10
+    assert capfd.readouterr() == (f"W&B is offline: {url} does not answer\n", "")
+    assert len(list((tmp_path / "wandb").glob("offline-run-*/*.wandb"))) == 1
+
+
+def test_wandb_online_without_a_key_is_a_mistake(tmp_path, no_account):
+    with pytest.raises(UserError, match=r"logger\.wandb\.mode is online, but W&B cannot be: no key is configured"):
+        Loggers([WandbLogger("online")]).start(_run(tmp_path))
+
+
+def test_wandb_disabled_leaves_nothing(tmp_path, no_account):
+    _live(WandbLogger("disabled"), _run(tmp_path), [_train(1)])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_mode_is_a_mistake(no_account):
+    with pytest.raises(UserError, match=r"logger\.wandb\.mode is 'on': expected null, online, offline, disabled"):
+        WandbLogger("on")
+
+
+def test_what_is_heavy_is_not_imported_at_start_up():
+    names = (
+        "checkpoint",
+        "loggers.composite",
+        "loggers.console",
+        "loggers.jsonl",
+        "loggers.tensorboard",
+        "loggers.wandb",
+    )
+    modules = ", ".join(f"seqlab.training.{name}" for name in names)
+    program = (
+        f"import sys, {modules}; print(sorted({{'orbax', 'wandb', 'tensorboardX', 'tensorboard'}} & {{*sys.modules}}))"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
