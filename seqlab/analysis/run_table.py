@@ -10,6 +10,7 @@ import yaml
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from seqlab.training.files import read_json
 from seqlab.training.summary import format_measured
@@ -60,7 +61,8 @@ def print_run_table(rows: Sequence[Row], console: Console | None = None) -> int:
         table.add_column(f"{split}\n{metric}", justify="right")
     table.add_column("steps/s", justify="right", no_wrap=True)
     for row in rows:
-        told = [row.job, *(row.overrides.get(key, "–") for key in keys), row.status]
+        # As text, since rich would take [wandb] for a style.
+        told = [Text(word) for word in (row.job, *(row.overrides.get(key, "–") for key in keys), row.status)]
         rate = row.summary.get("steps_per_second")
         if "final" not in row.summary:
             table.add_row(*told)
@@ -68,7 +70,7 @@ def print_run_table(rows: Sequence[Row], console: Console | None = None) -> int:
         final = [row.measured("final", *metric) for metric in metrics]
         best = [row.measured("best", *metric) for metric in metrics]
         table.add_row(*told, f"final {row.summary['steps']}", *final, "–" if rate is None else f"{rate:,.0f}")
-        table.add_row(*([""] * len(told)), f"best {row.summary['best_step']}", *best)
+        table.add_row(*([None] * len(told)), f"best {row.summary['best_step']}", *best)
     console.print(table)
     not_done = [row for row in rows if row.status not in DONE]
     for row in not_done:

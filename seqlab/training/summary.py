@@ -85,10 +85,13 @@ def print_summary(summary: dict[str, Any], directory: Path, console: Console | N
     """Print the final and best metrics, what the run cost, and where its things lie."""
     console = console or Console()
     console.print()
+    lines = [f"{summary['status']}: {summary['message']}"]
     if summary.get("final"):
         console.print(_tabulate(summary))
-    sentence = f"{summary['status']}: {summary['message']}"
-    for line in [sentence, *_describe_cost(summary), "", *_describe_places(directory)]:
+        n_replicas = len(summary["skipped_updates"])
+        over = f"; ±: 95 % interval over {n_replicas} replicas" if n_replicas > 1 else ""
+        lines = [f"* picks the best ({summary['mode']}){over}", "", *lines, _describe_cost(summary)]
+    for line in [*lines, "", *_describe_places(directory)]:
         console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
@@ -111,7 +114,7 @@ def _measure(events: Sequence[Event]) -> Measured:
 def _tabulate(summary: dict[str, Any]) -> Table:
     final, best = summary["final"], summary["best"]
     evaluated = {name for split, named in final.items() if split != "train" for name in named}
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption_justify="left")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("metric")
     table.add_column(f"final, step {summary['steps']}", justify="right")
     table.add_column(f"best, step {summary['best_step']}", justify="right")
@@ -122,15 +125,10 @@ def _tabulate(summary: dict[str, Any]) -> Table:
                 chosen_by = " *" if label == summary["monitor"] else ""
                 at_best = format_measured(best.get(split, {}).get(name))
                 table.add_row(label + chosen_by, format_measured(named[name]), at_best)
-    n_replicas = len(summary["skipped_updates"])
-    over = f"; ±: 95 % interval over {n_replicas} replicas" if n_replicas > 1 else ""
-    table.caption = f"* picks the best ({summary['mode']}){over}"
     return table
 
 
-def _describe_cost(summary: dict[str, Any]) -> list[str]:
-    if "parameters" not in summary:
-        return []
+def _describe_cost(summary: dict[str, Any]) -> str:
     skipped = sum(summary["skipped_updates"])
     parts = [
         f"{summary['parameters']:,} parameters",
@@ -144,7 +142,7 @@ def _describe_cost(summary: dict[str, Any]) -> list[str]:
         f"{summary['peak_memory_mib']:,} MiB at most",
         *([f"{skipped} updates skipped"] if skipped else []),
     ]
-    return [", ".join(parts)]
+    return ", ".join(parts)
 
 
 def _describe_places(directory: Path) -> list[str]:

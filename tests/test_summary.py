@@ -1,0 +1,127 @@
+"""Laws of the summary: it says what the record says, and where a run's things lie."""
+
+import io
+import json
+import math
+
+import pytest
+from rich.console import Console
+
+from seqlab.evaluation.interval import interval
+from seqlab.training.files import read_json
+from seqlab.training.summary import find_best, print_summary, summarise, write_summary
+from seqlab.types import Event, UserError
+
+LOSSES = {2: [7.0, 5.0, 3.0], 4: [2.0, 1.0, 3.0], 6: [1.0, 2.0, 3.0], 8: [math.nan, 0.0, 0.0], 10: [5.0, 7.0, 2.0]}
+
+
+def _events(losses=LOSSES):
+    for step, values in losses.items():
+        rates = {"steps_per_second": 100.0 + step, "tokens_per_second": 7.0 * step}
+        yield Event(step, "train", {"loss": [value / 2 for value in values], "learning_rate": [0.1] * 3}, rates, 0.0)
+        yield Event(step, "validation", {"loss": values, "accuracy": [1 / step, 0.5, 0.0]}, {}, 0.0)
+        yield Event(step, "longer", {"loss": values}, {}, 0.0)
+
+
+def _summarise(events=None, **given):
+    facts = {
+        "status": "completed",
+        "message": "all 10 steps done",
+        "steps": 10,
+        "monitor": "validation/loss",
+        "mode": "min",
+        "skipped_R": [0, 2, 1],
+        "parameters": 394_240,
+        "compile_seconds": 1.23456,
+        "wall_seconds": 61.0,
+    }
+    return summarise(list(_events()) if events is None else events, **facts | given)
+
+
+def _print(summary, directory, width=101):
+    screen = io.StringIO()
+    print_summary(summary, directory, Console(file=screen, width=width))
+    return screen.getvalue()
+
+
+def test_final_is_the_last_event_of_each_split_and_best_that_of_the_best_step():
+    summary = _summarise()
+    assert summary["best_step"] == 4
+    assert summary["best_value"] == 2.0
+    for when, step in (("final", 10), ("best", 4)):
+        assert list(summary[when]) == ["train", "validation", "longer"]
+        for split, scale in (("train", 0.5), ("validation", 1.0), ("longer", 1.0)):
+            told = interval([scale * loss for loss in LOSSES[step]])
+            measured = {"mean": told.mean, "half_width": told.half_width, "values": list(told.values)}
+            assert summary[when][split]["loss"] == measured
+    assert summary["final"]["validation"]["accuracy"]["values"] == [0.1, 0.5, 0.0]
+
+
+def test_a_split_that_ended_early_keeps_its_last_event():
+    events = [*_events(), Event(11, "train", {"loss": [0.0] * 3}, {}, 0.0)]
+    assert _summarise(events)["final"]["validation"] == _summarise()["final"]["validation"]
+
+
+def test_rates_are_medians_that_a_first_slow_event_does_not_move():
+    summary = _summarise()
+    assert (summary["steps_per_second"], summary["tokens_per_second"]) == (106.0, 42.0)
+
+
+@pytest.mark.parametrize(
+    ("monitor", "mode", "best"),
+    [
+        ("validation/loss", "min", (4, 2.0)),
+        ("validation/loss", "max", (2, 5.0)),
+        ("longer/loss", "min", (4, 2.0)),
+        ("train/loss", "max", (2, 2.5)),
+        ("validation/unknown", "min", (None, None)),
+    ],
+)
+def test_the_best_step_is_the_first_of_the_best_finite_means(monitor, mode, best):
+    assert find_best(list(_events()), monitor, mode) == best
+
+
+def test_a_run_that_measured_nothing_has_a_summary(tmp_path):
+    summary = _summarise([], status="interrupted", message="SIGTERM after step 0 of 10", steps=0)
+    assert (summary["best_step"], summary["final"], summary["best"]) == (None, {}, {})
+    assert "interrupted: SIGTERM after step 0 of 10" in _print(summary, tmp_path)
+    assert "failed: no luck" in _print({"status": "failed", "message": "no luck"}, tmp_path)
+
+
+def test_a_summary_is_valid_json_and_whole(tmp_path):
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    path = tmp_path / "summary.json"
+    summary = _summarise(list(_events({8: LOSSES[8]})))
+    write_summary(path, summary)
+    written = json.loads(path.read_text(), parse_constant=refuse)
+    assert written["final"]["validation"]["loss"] == {"mean": "nan", "half_width": None, "values": ["nan", 0.0, 0.0]}
+    assert _print(written, tmp_path) == _print(summary, tmp_path)
+    assert "not finite in 1 of 3" in _print(written, tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["summary.json"]
+    path.write_text(path.read_text()[:-9])
+    with pytest.raises(UserError, match=r"summary\.json cannot be read: it is damaged"):
+        read_json(path)
+
+
+def test_the_table_tells_what_the_summary_holds(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run" / "wandb" / "offline-run-1-x").mkdir(parents=True)
+    shown = _print(_summarise(), tmp_path / "run")
+    rows = [" ".join(line.split()) for line in shown.splitlines()]
+    assert "metric final, step 10 best, step 4" in rows
+    assert f"validation/loss * {interval(LOSSES[10]).format()} {interval(LOSSES[4]).format()}" in rows
+    assert "* picks the best (min); ±: 95 % interval over 3 replicas" in rows
+    assert "learning_rate" not in shown, "what only training reports is in the record"
+    assert (
+        "394,240 parameters, 106 steps/s, 42 tokens/s, compiled in 1.2 s, 61.0 s in all" in shown
+        and "3 updates skipped" in shown
+    )
+    assert rows[-5:] == [
+        "directory run",
+        "learning curves run/figures/learning_curves.png",
+        "record run/metrics.jsonl",
+        "evaluate python -m seqlab.evaluate run=run",
+        "upload to W&B wandb sync run/wandb/offline-run-1-x",
+    ]
