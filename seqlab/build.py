@@ -12,17 +12,19 @@ from omegaconf import DictConfig, OmegaConf
 from seqlab.tasks.checks import check_batch
 from seqlab.training.optimiser import Optimiser
 from seqlab.training.settings import Settings
-from seqlab.types import Logger, Task, require
+from seqlab.types import Batch, Logger, Task, require
 
 SIZES = ("vocab_size", "d_input", "n_outputs")
 
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """What a run is made of. `config` is the resolved config, plain containers all the way down."""
+    """What a run is made of. `config` is the resolved config, plain containers all the way down; `sets` are
+    the task's evaluation sets."""
 
     config: dict[str, Any]
     task: Task
+    sets: dict[str, Batch]
     model: nn.Module
     optimiser: Optimiser
     settings: Settings
@@ -37,15 +39,19 @@ def build(config: DictConfig) -> Parts:
     """
     task = instantiate(config.task)
     config = resolve(config, task)
-    for batch in (*task.evaluation_sets().values(), task.sample(jax.random.key(0), 1)):
+    settings, seeds = instantiate(config.trainer), replica_seeds(config.seed, config.seeds)
+    sets = task.evaluation_sets()
+    sample = jax.jit(task.sample, static_argnums=1)
+    for batch in (*sets.values(), sample(jax.random.key(config.seed), settings.batch_size)):
         check_batch(batch, task)
     parts = Parts(
         config=OmegaConf.to_container(config),  # type: ignore[arg-type]
         task=task,
+        sets=sets,
         model=instantiate(config.model),
         optimiser=instantiate(config.optim, factor=instantiate(config.schedule)),
-        settings=instantiate(config.trainer),
-        seeds=replica_seeds(config.seed, config.seeds),
+        settings=settings,
+        seeds=seeds,
     )
     require_fit(parts.model, task)
     return parts

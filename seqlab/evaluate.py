@@ -36,7 +36,7 @@ def evaluate(config: DictConfig) -> float:
     read_config(directory)
     devices = start(config.trainer.cpu_devices)
     parts = build(config)
-    programs = Programs(parts.task, parts.model, parts.optimiser, parts.settings, devices, parts.seeds)
+    programs = Programs(parts.task, parts.sets, parts.model, parts.optimiser, parts.settings, devices, parts.seeds)
     checkpoints = Checkpoints(directory / "checkpoints")
     state, _ = checkpoints.restore(config.checkpoint, programs.state_like)
     checkpoints.close()

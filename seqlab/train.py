@@ -36,7 +36,7 @@ def train(config: DictConfig) -> float:
     began = time.perf_counter()
     devices = start(config.trainer.cpu_devices)
     parts = build(config)
-    programs = Programs(parts.task, parts.model, parts.optimiser, parts.settings, devices, parts.seeds)
+    programs = Programs(parts.task, parts.sets, parts.model, parts.optimiser, parts.settings, devices, parts.seeds)
     path, overrides = Path(HydraConfig.get().runtime.output_dir), list(HydraConfig.get().overrides.task)
     with open_run_directory(path, parts.config, overrides, resume=config.resume) as directory:
         summary = directory.summary

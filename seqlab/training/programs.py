@@ -33,6 +33,7 @@ class Programs:
     def __init__(
         self,
         task: Task,
+        sets: dict[str, Batch],
         model: nn.Module,
         optimiser: Optimiser,
         settings: Settings,
@@ -66,7 +67,7 @@ class Programs:
         self._advance = jax.jit(advance, donate_argnums=0, out_shardings=self._stacked)
         self._clear = jax.jit(clear, donate_argnums=0, out_shardings=self._stacked)
         self._evaluate = jax.jit(lift(self._measure, self.mesh), out_shardings=self._stacked)
-        self._sets = {name: jax.device_put(batch, self._whole) for name, batch in task.evaluation_sets().items()}
+        self._sets = {name: jax.device_put(batch, self._whole) for name, batch in sets.items()}
         self._compiled_evaluate: dict[str, Any] = {}
         params = self.state_like.eval_params
         settings.require_monitor(

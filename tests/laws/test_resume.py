@@ -68,7 +68,7 @@ def parts(compose) -> Parts:
 
 @pytest.fixture(scope="module")
 def programs(parts) -> Programs:
-    programs = Programs(parts.task, parts.model, parts.optimiser, parts.settings, jax.devices()[:2], [0, 1])
+    programs = Programs(parts.task, parts.sets, parts.model, parts.optimiser, parts.settings, jax.devices()[:2], [0, 1])
     programs.compile()
     return programs
 

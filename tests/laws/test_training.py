@@ -30,6 +30,7 @@ def parts_of(compose):
 def programs_of(parts, n_devices=1, seeds=(0,), **settings) -> Programs:
     return Programs(
         parts.task,
+        parts.sets,
         parts.model,
         parts.optimiser,
         dataclasses.replace(parts.settings, **settings),
