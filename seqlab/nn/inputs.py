@@ -4,6 +4,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from seqlab.nn.dropout import check_rate
+from seqlab.nn.initializers import Initializer
 from seqlab.nn.masks import valid_mask
 from seqlab.types import Array, require
 
@@ -18,11 +19,13 @@ class TokenInputs(nn.Module):
     Source   Bengio, Ducharme, Vincent, Jauvin 2003, A Neural Probabilistic Language Model, §2 (the mapping C).
     Differs  Padding, known by the lengths alone, sends the table no gradient.
              `dropout` drops entries of the vectors, each step anew.
+             E starts with the variance 1/D; torch.nn.Embedding starts with 1: `embedding_init` chooses.
     """
 
     vocab_size: int
     features: int
     dropout: float = 0.0
+    embedding_init: Initializer = nn.linear.default_embed_init
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,7 +48,7 @@ class TokenInputs(nn.Module):
             "or model/inputs=linear for vectors.",
         )
         mask_BT = valid_mask(lengths_B, ids_BT.shape[1])
-        x_BTD = nn.Embed(self.vocab_size, self.features, name="E")(ids_BT)
+        x_BTD = nn.Embed(self.vocab_size, self.features, embedding_init=self.embedding_init, name="E")(ids_BT)
         x_BTD = nn.Dropout(self.dropout)(x_BTD, deterministic=not train)
         # Last, so that what was looked up for padding (NaN for ids out of range) goes no further, nor gradients back.
         return jnp.where(mask_BT[..., None], x_BTD, 0)

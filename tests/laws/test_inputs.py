@@ -100,6 +100,12 @@ def test_embedding_counts_valid_ids_only():
     np.testing.assert_array_equal(table, np.repeat(counts[:, None], FEATURES, axis=1))
 
 
+def test_the_table_starts_as_asked():
+    module = TokenInputs(VOCAB, FEATURES, embedding_init=jax.nn.initializers.constant(3.0))
+    x_BTD, _ = module.init_with_output(jax.random.key(0), np.zeros((B, T), int), train=False)
+    np.testing.assert_array_equal(x_BTD, np.full((B, T, FEATURES), 3.0))
+
+
 def test_linear_inputs_equal_the_equation():
     module = LinearInputs(FEATURES)
     u = np.random.default_rng(0).normal(size=(B, T, D)).astype(np.float32)
