@@ -1,6 +1,8 @@
 """Weights & Biases: online when it can be, offline when it cannot, never in the way."""
 
+import logging
 import os
+import queue
 import secrets
 import threading
 import urllib.error
@@ -14,8 +16,8 @@ from seqlab.types import Event, Run, require
 
 MODES = ("online", "offline", "disabled")
 ANSWER_SECONDS = 3.0
-INIT_SECONDS = 20.0
-FINISH_SECONDS = 120.0
+INIT_SECONDS = 10.0
+FINISH_SECONDS = 30.0
 
 
 class WandbLogger:
@@ -64,7 +66,8 @@ class WandbLogger:
     def _begin(self, run: Run) -> Any:
         import wandb
 
-        settings = wandb.setup().settings
+        settings = wandb.setup(wandb.Settings(silent=True)).settings  # Else it tells how it found the key,
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # and that its service takes no reports.
         key = _find_key(settings.api_key, settings.base_url)
         authorised = key is not None or settings.identity_token_file is not None
         reason = None if authorised else "no key is configured (`wandb login`)"
@@ -77,6 +80,7 @@ class WandbLogger:
                 return wandb_run
             except Exception as error:
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+                wandb.teardown()  # Its process holds the id of the run that failed.
         require(self._mode != "online", f"logger.wandb.mode is online, but W&B cannot be: {reason}")
         if self._mode is None:
             print(f"W&B is offline: {reason}")
@@ -121,19 +125,22 @@ def _find_key(api_key: str | None, base_url: str) -> str | None:
 
 def _answers(url: str) -> bool:
     """Whether anything answers within seconds; in a thread of its own, since looking up a name cannot be timed out."""
-    answered = threading.Event()
+    answers: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
     def ask() -> None:
         try:
             urllib.request.urlopen(url, timeout=ANSWER_SECONDS).close()
-            answered.set()
+            answers.put(True)
         except urllib.error.HTTPError:
-            answered.set()  # It has no page there, but it is there.
+            answers.put(True)  # It has no page there, but it is there.
         except OSError:
-            pass
+            answers.put(False)
 
     threading.Thread(target=ask, daemon=True).start()
-    return answered.wait(ANSWER_SECONDS)
+    try:
+        return answers.get(timeout=ANSWER_SECONDS)
+    except queue.Empty:
+        return False
 
 
 def _keep_id(path: Path) -> str:
