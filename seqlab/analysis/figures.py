@@ -19,7 +19,7 @@ Curve = tuple[np.ndarray, np.ndarray]
 # Okabe and Ito's palette, told apart by the colour-blind too; its yellow is too light for lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 LOG_ENDINGS = ("loss", "error", "norm", "ratio", "rate")
-MARKED_POINTS = 30
+MARKED_POINTS = 13
 
 
 def plot_learning_curves(metrics_path: Path, out_dir: Path) -> list[Path]:
@@ -132,7 +132,7 @@ def _dress(axis: Axes, metric: str, panel: dict[str, Curve]) -> None:
     if low == high:
         margin = 0.05 * abs(high) or 0.5
         axis.set_ylim(low - margin, high + margin)
-        axis.set_yticks([low])
+        axis.set_yticks([low], [f"{low:.3g}"])
     elif metric.endswith(LOG_ENDINGS) and low > 0 and high / low >= 10:
         axis.set_yscale("log")
         axis.set_ylim(low / (high / low) ** 0.05, high * (high / low) ** 0.05)
