@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import yaml
+from flax.traverse_util import flatten_dict
 
 import seqlab
 from seqlab.training.files import read_json, to_json, write_whole
@@ -123,11 +124,13 @@ def _claim(directory: RunDirectory, config: dict[str, Any], overrides: list[str]
         require(resume != "never", f"{path} already holds a run, and resume=never starts only new ones")
         stored = read_config(path)
         _require_same(path, stored, config)
-        was, now = _flatten(stored), _flatten(config)
+        was, now = flatten_dict(stored, sep="."), flatten_dict(config, sep=".")
         ended = (directory.summary or {}).get("status") in ENDED
         directory.is_completed = ended and all(was.get(key) == now.get(key) for key in THE_END)
         if (path / "environment.json").exists():
             environments = read_json(path / "environment.json")
+        if not directory.is_completed:
+            directory.summary_path.unlink(missing_ok=True)  # It tells of an end that will not be this run's.
         write_whole(path / "config.yaml", _to_yaml(config))
     else:
         try:
@@ -169,7 +172,7 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _require_same(path: Path, stored: dict[str, Any], config: dict[str, Any]) -> None:
-    here, there = _flatten(stored), _flatten(config)
+    here, there = flatten_dict(stored, sep="."), flatten_dict(config, sep=".")
     for key in [*there, *(key for key in here if key not in there)]:
         if _matches(key, MAY_CHANGE):
             continue
@@ -178,15 +181,6 @@ def _require_same(path: Path, stored: dict[str, Any], config: dict[str, Any]) ->
             was == now or repr(was) == repr(now),  # NaN equals nothing but is written alike.
             f"{path} holds a run with another config: {key} is {was} there and {now} here",
         )
-
-
-def _flatten(node: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(node, dict) or not node:
-        return {prefix: node}
-    flat: dict[str, Any] = {}
-    for key, value in node.items():
-        flat |= _flatten(value, f"{prefix}.{key}" if prefix else str(key))
-    return flat
 
 
 def _to_plain(config: dict[str, Any]) -> dict[str, Any]:

@@ -12,13 +12,3 @@ def name_scalars(event: Event) -> dict[str, float]:
         if len(values) > 1:
             scalars |= {f"{event.split}/{name}/replica_{r}": value for r, value in enumerate(values)}
     return scalars
-
-
-def flatten(node: object, prefix: str = "") -> dict[str, object]:
-    """Name each value of a nested config by its dotted key."""
-    if not isinstance(node, dict):
-        return {prefix: node}
-    flat: dict[str, object] = {}
-    for key, value in node.items():
-        flat |= flatten(value, f"{prefix}.{key}" if prefix else str(key))
-    return flat

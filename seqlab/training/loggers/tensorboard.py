@@ -4,7 +4,9 @@ import json
 import math
 from typing import Any
 
-from seqlab.training.loggers.scalars import flatten, name_scalars
+from flax.traverse_util import flatten_dict
+
+from seqlab.training.loggers.scalars import name_scalars
 from seqlab.types import Event, Run
 
 
@@ -41,7 +43,7 @@ class TensorBoardLogger:
         }
         settings = {
             key: value if isinstance(value, bool | int | float | str) else str(value)
-            for key, value in flatten(self._config).items()
+            for key, value in flatten_dict(self._config, sep=".").items()
         }
         # `SummaryWriter.add_hparams` opens a second event file, in the same place it corrupts the first.
         for part in self._summary.hparams(settings, metrics):
