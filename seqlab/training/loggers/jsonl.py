@@ -63,7 +63,8 @@ def truncate_after(path: Path, step: int) -> None:
 
 def _read_lines(path: Path) -> list[tuple[str, Event]]:
     pairs = []
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+    with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
+        lines = list(file)
     for number, line in enumerate(lines, start=1):
         if not line.endswith("\n"):
             continue
