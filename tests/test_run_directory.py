@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import pytest
@@ -144,7 +145,14 @@ def test_never_means_never(tmp_path):
     _refuse(tmp_path, f"{tmp_path} already holds a run", resume="never")
 
 
-MAY = {"resume": "never", "name": "other", "tags": ["c"], "notes": "n", "logger": {}, "logger.wandb.mode": "offline"}
+MAY: dict[str, Any] = {
+    "resume": "never",
+    "name": "other",
+    "tags": ["c"],
+    "notes": "n",
+    "logger": {},
+    "logger.wandb.mode": "offline",
+}
 MAY |= {"trainer.steps": 13, "trainer.patience": 2, "trainer.save_every": 7, "trainer.cpu_devices": 1}
 MAY_NOT = {"seed": 4, "task.length": 8, "task": {"length": 7}, "trainer.log_every": 7, "trainer.ema": 0.9, "new": 1}
 

@@ -62,5 +62,5 @@ def make(kind: str, n_layers: int, bidirectional: bool, seed: int) -> dict[str, 
 if __name__ == "__main__":
     for seed, (kind, n_layers, bidirectional) in enumerate(product(KINDS, (1, 2), (False, True))):
         path = Path(__file__).parent / f"torch_{kind}_{n_layers}_{'bi' if bidirectional else 'uni'}.npz"
-        np.savez_compressed(path, **make(kind, n_layers, bidirectional, seed))
+        np.savez_compressed(path, **make(kind, n_layers, bidirectional, seed))  # type: ignore[arg-type]
         print(path.name, path.stat().st_size)

@@ -135,8 +135,8 @@ def test_token_dropout_drops_entries_in_training_only():
     ("make", "told"),
     [
         (lambda: TokenInputs(1, 3), "vocab_size 1;"),
-        (lambda: TokenInputs(2.5, 3), "vocab_size 2.5;"),
-        (lambda: TokenInputs(None, 3), "model/inputs=linear"),
+        (lambda: TokenInputs(2.5, 3), "vocab_size 2.5;"),  # type: ignore[arg-type]
+        (lambda: TokenInputs(None, 3), "model/inputs=linear"),  # type: ignore[arg-type]
         (lambda: TokenInputs(5, 0), "features 0;"),
         (lambda: TokenInputs(5, 3, dropout=-0.1), "dropout is -0.1,"),
         (lambda: TokenInputs(5, 3, dropout=1.0), "dropout is 1.0,"),

@@ -51,7 +51,9 @@ def fill(model, x):
     return jax.tree.map(lambda a: jnp.asarray(rng.normal(scale=0.5, size=a.shape), a.dtype), shapes)
 
 
-CASES = [(model, f"model/inputs={inputs}") for model in names("model") for inputs in names("model/inputs")]
+CASES: list[tuple[str, ...]] = [
+    (model, f"model/inputs={inputs}") for model in names("model") for inputs in names("model/inputs")
+]
 CASES += [("classifier", f"model/pool={pool}", "model/layer=bidirectional") for pool in names("model/pool")]
 
 

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type,attr-defined,index"
 """Laws of every YAML in conf/task."""
 
 import dataclasses
