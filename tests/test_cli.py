@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import MissingConfigException
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from seqlab.cli import FAILED_OBJECTIVE, run_command
-from seqlab.overrides import CONF, find_conf, groups, nearest
+from seqlab.overrides import CONF, explain_missing, find_conf, groups, nearest
 from seqlab.training.schedule import constant
 from seqlab.types import UserError
 
@@ -222,3 +223,21 @@ def test_compilations_are_kept_where_that_is_possible(tmp_path, writable):
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "27.0\n"
     assert bool(list(tmp_path.glob("seqlab/jax/*"))) == writable
+
+
+def test_launcher_of_a_missing_extra_is_told_with_the_extra():
+    missing = MissingConfigException("", "hydra/launcher/joblib", ["basic"])
+    assert explain_missing(missing) == "hydra/launcher=joblib needs the extra sweep: pip install 'seqlab[sweep]'."
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
+def test_sweep_in_processes_ends_like_one_in_a_single_process(tmp_path, launcher):
+    command = [sys.executable, "-m", "seqlab.train", "-m", "+experiment=copy_task", "+debug=tiny", "logger=[]"]
+    sweep = ["optim.learning_rate=-1,0.01,0.02", "hydra.sweep.dir=sweep", f"hydra/launcher={launcher}"]
+    done = subprocess.run([*command, *sweep], cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 1, done.stderr
+    assert "job 0 failed: learning_rate=-1 should be zero or a positive number." in done.stdout
+    assert "1 of 3 jobs failed." in done.stderr
+    summaries = [json.loads((tmp_path / f"sweep/{job}/summary.json").read_text()) for job in range(3)]
+    assert [summary["status"] for summary in summaries] == ["failed", "completed", "completed"]
