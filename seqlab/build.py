@@ -41,8 +41,7 @@ def build(config: DictConfig) -> Parts:
     config = resolve(config, task)
     settings, seeds = instantiate(config.trainer), replica_seeds(config.seed, config.seeds)
     sets = task.evaluation_sets()
-    sample = jax.jit(task.sample, static_argnums=1)
-    for batch in (*sets.values(), sample(jax.random.key(config.seed), settings.batch_size)):
+    for batch in sets.values():
         check_batch(batch, task)
     parts = Parts(
         config=OmegaConf.to_container(config),  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from seqlab.analysis.config_tree import print_config
@@ -40,7 +41,7 @@ def train(config: DictConfig) -> float:
     path, overrides = Path(HydraConfig.get().runtime.output_dir), list(HydraConfig.get().overrides.task)
     with open_run_directory(path, parts.config, overrides, resume=config.resume) as directory:
         summary = directory.summary
-        if summary is None or summary["status"] != "completed":
+        if summary is None or not directory.is_completed:
             summary = _run(parts, programs, directory, began)
         print_summary(summary, directory.path)
     if summary["status"] == "diverged":
@@ -85,9 +86,9 @@ def _run(parts: Parts, programs: Programs, directory: RunDirectory, began: float
         summary = {"status": "failed", "message": f"{type(error).__name__}: {error}"}
         raise
     finally:
-        checkpoints.close()
         write_summary(directory.summary_path, summary)
         logger.finish(summary["status"], summary)
+        checkpoints.close()
     return summary
 
 
@@ -101,11 +102,12 @@ def _print_decay(parts: Parts, programs: Programs) -> None:
 
 
 def _describe(parts: Parts, directory: RunDirectory, resumed_from: int | None) -> Run:
-    config = parts.config
+    config, path = parts.config, directory.path
+    in_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
     return Run(
-        directory=directory.path,
-        name=directory.path.name,
-        group=config["name"],
+        directory=path,
+        name=f"{config['name']}-{path.name}",
+        group=f"{config['name']}-{path.parent.name}" if in_sweep else config["name"],
         tags=tuple(config["tags"]),
         notes=config["notes"],
         config=config,

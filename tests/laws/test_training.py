@@ -1,6 +1,7 @@
 """Laws of the compiled step: how a batch is split, spread, dispatched or averaged changes nothing but rounding."""
 
 import dataclasses
+import functools
 from pathlib import Path
 
 import jax
@@ -16,11 +17,18 @@ from seqlab.training.state import cast_floats
 from seqlab.training.step import make_apply, make_gradient
 
 TASKS = sorted(path.stem for path in (Path(__file__).parents[2] / "conf" / "task").glob("*.yaml"))
-TINY = ("model.encoder.features=5", "model.inputs.features=3", "trainer.batch_size=12", "task.n_eval=7")
+TINY = (
+    "model/cell=rnn",
+    "model.encoder.features=5",
+    "model.inputs.features=3",
+    "trainer.batch_size=12",
+    "task.n_eval=12",
+)
 
 
 @pytest.fixture(scope="module")
 def parts_of(compose):
+    @functools.cache
     def parts_of(*overrides: str):
         return build(compose(*TINY, *overrides))
 
@@ -51,8 +59,9 @@ def assert_same(a, b):
 def test_accumulated_gradient_is_that_of_the_whole_batch(parts_of, task):
     parts = parts_of(f"task={task}")
     apply = make_apply(parts.model, jnp.float32, make_mesh(jax.devices()[:1], 1, 12))
-    batch = parts.task.sample(jax.random.key(3), 12)
-    params = parts.model.init(jax.random.key(5), batch.inputs, batch.lengths, train=False)["params"]
+    batch = parts.sets["validation"]
+    init = jax.jit(parts.model.init, static_argnames="train")
+    params = init(jax.random.key(5), batch.inputs, batch.lengths, train=False)["params"]
     whole, in_three = (
         jax.jit(make_gradient(apply, parts.task, accumulate))(params, batch, jax.random.key(7)) for accumulate in (1, 3)
     )
@@ -69,21 +78,14 @@ def test_one_dispatch_equals_many(parts_of):
 
 def test_replicas_equal_single_runs(parts_of):
     parts = parts_of("model.encoder.dropout=0.3", "model.dropout=0.3")
-    stack = programs_of(parts, seeds=(2, 3, 4))
-    states = stack.advance(stack.init(), 5)
-    singles = []
-    for seed in (2, 3, 4):
-        single = programs_of(parts, seeds=(seed,))
-        singles.append(single.advance(single.init(), 5).params)
-    assert_close(states.params, jax.tree.map(lambda *leaves: np.concatenate(leaves), *singles))
+    stack, single = programs_of(parts, seeds=(2, 3, 4)), programs_of(parts, seeds=(3,))
+    states, state = stack.advance(stack.init(), 5), single.advance(single.init(), 5)
+    assert_close(jax.tree.map(lambda leaf: leaf[1:2], states.params), state.params)
     first = np.asarray(jax.tree.leaves(states.params)[0])
     assert np.abs(first[0] - first[1]).max() > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("n_devices", "seeds", "shape"),
-    [(2, (0,), (1, 2)), (2, (0, 1), (2, 1)), (4, (0, 1), (2, 2)), (4, (0, 1, 2), (1, 4))],
-)
+@pytest.mark.parametrize(("n_devices", "seeds", "shape"), [(2, (0,), (1, 2)), (4, (0, 1), (2, 2))])
 def test_devices_change_nothing_but_rounding(parts_of, n_devices, seeds, shape):
     parts = parts_of("task=reverse", "model.dropout=0.3")
     one, many = programs_of(parts, 1, seeds), programs_of(parts, n_devices, seeds)
