@@ -1,0 +1,75 @@
+"""The law of resuming at the command line: kill -9 at any moment, twice, changes nothing that the run leaves."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+from seqlab.build import build
+from seqlab.training.checkpoint import Checkpoints
+from seqlab.training.loggers.jsonl import read_events
+from seqlab.training.programs import Programs
+from seqlab.training.run_directory import read_config
+
+TRAIN = [sys.executable, "-m", "seqlab.train"]
+OVERRIDES = (
+    *("task=copy_first", "task.length=11", "task.n_eval=61", "model/cell=rnn", "model.dropout=0.1", "seeds=2"),
+    *("model.encoder.features=5", "model.inputs.features=3", "trainer.batch_size=6", "trainer.cpu_devices=2"),
+    *("trainer.steps=12000", "trainer.log_every=300", "trainer.eval_every=700", "trainer.save_every=500"),
+    "logger=[]",
+)
+
+
+def start(*arguments: str) -> subprocess.Popen:
+    return subprocess.Popen([*TRAIN, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def kill_after(process: subprocess.Popen, directory: Path, n_lines: int) -> None:
+    """Kill -9 as soon as the record has `n_lines` lines."""
+    record, until = directory / "metrics.jsonl", time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < until:
+        if record.exists() and record.read_bytes().count(b"\n") >= n_lines:
+            process.send_signal(signal.SIGKILL)
+            break
+        time.sleep(0.01)
+    assert process.wait() == -signal.SIGKILL, process.stderr.read()
+
+
+def what_it_left(directory: Path):
+    parts = build(OmegaConf.create(read_config(directory)))
+    programs = Programs(
+        parts.task, parts.sets, parts.model, parts.optimiser, parts.settings, jax.devices()[:2], parts.seeds
+    )
+    checkpoints = Checkpoints(directory / "checkpoints")
+    states = [checkpoints.restore(which, programs.state_like)[0] for which in ("latest", "best")]
+    checkpoints.close()
+    lines = [(event.step, event.split, event.values) for event in read_events(directory / "metrics.jsonl")]
+    summary = json.loads((directory / "summary.json").read_text())
+    return jax.device_get(states), lines, {key: summary[key] for key in ("status", "steps", "final", "best")}
+
+
+@pytest.mark.slow
+def test_killed_twice_equals_uninterrupted(tmp_path):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    uninterrupted = start(*OVERRIDES, f"hydra.run.dir={whole}")
+    assert uninterrupted.wait() == 0, uninterrupted.stderr.read()
+
+    kill_after(start(*OVERRIDES, f"hydra.run.dir={cut}"), cut, n_lines=7)
+    n_lines = (cut / "metrics.jsonl").read_bytes().count(b"\n")
+    kill_after(start(f"resume={cut}"), cut, n_lines=n_lines + 5)
+    last = start(f"resume={cut}")
+    assert last.wait() == 0, last.stderr.read()
+
+    states, lines, summary = what_it_left(cut)
+    states_there, lines_there, summary_there = what_it_left(whole)
+    jax.tree.map(np.testing.assert_array_equal, states, states_there)
+    assert lines == lines_there
+    assert summary == summary_there
+    assert summary["status"] == "completed"
