@@ -68,11 +68,11 @@ def test_imports_go_down_or_stay_on_the_floor(module):
     assert not up, f"{module} imports from a floor above: {up}"
 
 
-def test_imports_make_no_circle():
+def test_imports_make_no_circle() -> None:
     open_modules: list[str] = []
     done: set[str] = set()
 
-    def visit(module):
+    def visit(module: str) -> None:
         assert module not in open_modules, f"a circle: {' -> '.join([*open_modules, module])}"
         if module not in done:
             open_modules.append(module)
