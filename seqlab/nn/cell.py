@@ -6,10 +6,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from seqlab.nn.checks import check_positive
 from seqlab.nn.initializers import Initializer, per_gate
 from seqlab.nn.pointwise import standardise
-from seqlab.nn.recurrence import Affine, AffineFn, Carry, Vectors, Weights, inputs, step
-from seqlab.types import Array, require
+from seqlab.nn.recurrence import Affine, AffineFn, Carry, Vectors, Weights, inputs, recurrent_kernels, step
+from seqlab.types import Array
 
 
 class Norm(NamedTuple):
@@ -42,7 +43,7 @@ class Cell(nn.RNNCellBase):
 
     def __post_init__(self):
         super().__post_init__()
-        require(self.features >= 1, f"features is {self.features}, but a cell has at least 1")
+        check_positive("features", self.features)
 
     def weights(self, d_input: int) -> Weights:
         """The parameters for inputs of `d_input` numbers; compact, through `affine` and `norm`."""
@@ -54,7 +55,7 @@ class Cell(nn.RNNCellBase):
 
     def __call__(self, carry: Carry, x: Array) -> tuple[Carry, Array]:
         weights = self.weights(x.shape[-1])
-        carry, _ = step(self.equation, weights, weights.vectors, carry, inputs(weights, x))
+        carry, _ = step(self.equation, recurrent_kernels(weights), weights.vectors, carry, inputs(weights, x))
         return carry, jax.tree.leaves(carry)[-1]
 
     @nn.nowrap

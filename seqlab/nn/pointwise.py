@@ -38,14 +38,26 @@ def _tanh_jvp(primals, tangents):
 
 @jax.custom_jvp
 def relu(a: Array) -> Array:
-    """max(a, 0), with drelu = da where y > 0."""
+    """max(a, 0), with drelu = da sign(y)."""
     return jnp.maximum(a, 0)
 
 
 @relu.defjvp
 def _relu_jvp(primals, tangents):
     y, d = relu(*primals), tangents[0]
-    return y, jnp.where(y > 0, d, 0)
+    return y, d * jnp.sign(y)
+
+
+@jax.custom_jvp
+def mix(z: Array, old: Array, new: Array) -> Array:
+    """(1 − z) ⊙ old + z ⊙ new, with a derivative in z, old and new alone."""
+    return (1 - z) * old + z * new
+
+
+@mix.defjvp
+def _mix_jvp(primals, tangents):
+    (z, old, new), (dz, dold, dnew) = primals, tangents
+    return mix(z, old, new), dold - z * dold + z * dnew - dz * old + dz * new
 
 
 @jax.custom_jvp

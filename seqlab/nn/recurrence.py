@@ -61,28 +61,42 @@ class AffineFn(Protocol):
 Equation = Callable[[AffineFn, Vectors, Carry], Carry]
 
 
+Kernels = dict[str, tuple[Array, Array]]
+
+
 def carry_dtype(dtype: Any) -> Any:
     """float32 for every dtype of the parameters, but float64 for float64."""
     return jnp.promote_types(dtype, jnp.float32)
 
 
-@jax.custom_jvp
 def product(q: Array, U: Array) -> Array:
     """q U, multiplied in the dtype of U and summed in float32."""
+    return _product(q, U, U.T)
+
+
+@jax.custom_jvp
+def _product(q: Array, U: Array, U_T: Array) -> Array:
+    """The same; its transpose multiplies with U_T as it lies in memory, made once for a whole loop."""
     return jnp.matmul(q.astype(U.dtype), U, preferred_element_type=carry_dtype(U.dtype))
 
 
-@partial(product.defjvp, symbolic_zeros=True)
+@partial(_product.defjvp, symbolic_zeros=True)
 def _product_jvp(primals, tangents):
-    y = product(*primals)
-    terms = _product_tangents(*primals, *tangents)
+    (q, U, U_T), (dq, dU, _) = primals, tangents
+    y = _product(q, U, U_T)
+    terms = _product_tangents(q, U_T, dq, dU)
     return y, reduce(add, terms) if terms else jnp.zeros_like(y)
 
 
-def _product_tangents(q, U, dq, dU):
+def _product_tangents(q, U_T, dq, dU):
     """The terms of dq U + q dU, in the narrow dtype, so that the transposed products are narrow too."""
-    pairs = [pair for pair in ((dq, U), (q, dU)) if all(map(_moves, pair))]
-    return [(a.astype(U.dtype) @ b).astype(carry_dtype(U.dtype)) for a, b in pairs]
+    dtype = U_T.dtype
+    terms = []
+    if _moves(dq):
+        terms.append(lax.dot_general(dq.astype(dtype), U_T, (((dq.ndim - 1,), (1,)), ((), ()))))
+    if _moves(dU):
+        terms.append(q.astype(dtype) @ dU)
+    return [term.astype(carry_dtype(dtype)) for term in terms]
 
 
 def _moves(tangent):
@@ -107,7 +121,12 @@ def inputs(weights: Weights, x: Array) -> dict[str, Array]:
     return {name: one(m) for name, m in weights.maps.items()}
 
 
-def step(equation: Equation, weights: Weights, vectors: Vectors, carry: Carry, a: dict[str, Array], drop=None):
+def recurrent_kernels(weights: Weights) -> Kernels:
+    """U and its transpose, of each map that has one."""
+    return {name: (m.U, m.U.T) for name, m in weights.maps.items() if m.U is not None}
+
+
+def step(equation: Equation, kernels: Kernels, vectors: Vectors, carry: Carry, a: dict[str, Array], drop=None):
     """One step from a = `inputs`: the new carry, and the q that each map met."""
     met = {}
 
@@ -115,7 +134,7 @@ def step(equation: Equation, weights: Weights, vectors: Vectors, carry: Carry, a
         if q is None:
             return a[name]
         met[name] = q if drop is None else q * drop
-        return a[name] + product(met[name], weights.maps[name].U)
+        return a[name] + _product(met[name], *kernels[name])
 
     return equation(affine, vectors, carry), met
 
@@ -173,9 +192,11 @@ def recurrence(
     """
     dtype = jax.tree.leaves(weights.maps)[0].dtype
 
+    kernels = recurrent_kernels(weights)
+
     def body(carry, a, per_step):
         _, _, valid, zoneout = per_step
-        new, _ = step(equation, weights, weights.vectors, carry, a, given.drop)
+        new, _ = step(equation, kernels, weights.vectors, carry, a, given.drop)
         new = settle(valid, zoneout, carry, new)
         return new, output(new, valid, dtype)
 
@@ -187,20 +208,21 @@ def _recurrence_jvp(equation, reverse, primals, tangents):
     weights, carry, x_TBD, given = primals
     dweights, dcarry, dx_TBD, _ = tangents
     dtype = jax.tree.leaves(weights.maps)[0].dtype
-    store = Store(jax.tree.leaves((weights, given.drop)))
+    kernels = recurrent_kernels(weights)
+    store = Store(jax.tree.leaves((weights, kernels, given.drop)))
 
     def body(carry, a, per_step):
         def bare(carry, a, vectors):
-            return step(equation, weights, vectors, carry, a, given.drop)
+            return step(equation, kernels, vectors, carry, a, given.drop)
 
         new, linear, met = jax.linearize(bare, carry, a, weights.vectors, has_aux=True)
-        kept = store.put((linear, {name: q.astype(dtype) for name, q in met.items()}), per_step)
         _, _, valid, zoneout = per_step
-        new = settle(valid, zoneout, carry, new)
-        return new, (output(new, valid, dtype), kept)
+        settled = settle(valid, zoneout, carry, new)
+        y = output(settled, valid, dtype)
+        return settled, store.put((linear, {name: q.astype(dtype) for name, q in met.items()}), per_step, y)
 
-    (final, (y_TBF, kept)), xs = _scan(weights, carry, x_TBD, given, reverse, body)
-    _, met = store.get(xs, kept)
+    (final, kept), xs = _scan(weights, carry, x_TBD, given, reverse, body)
+    y_TBF, (_, met) = kept[0], store.get(xs, kept)
     da = {name: _map_tangent(m, dweights.maps[name], x_TBD, dx_TBD, met.get(name)) for name, m in weights.maps.items()}
     dvectors, dcarry = jax.tree.map(_instantiate, (dweights.vectors, dcarry), is_leaf=lambda t: not _moves(t))
 
@@ -217,7 +239,7 @@ def _recurrence_jvp(equation, reverse, primals, tangents):
 
 def _map_tangent(m, dm, x_TBD, dx_TBD, q_TBF):
     """The tangent of x W + q U + b over all time, but for what reaches it through q."""
-    terms = [] if m.W is None else _product_tangents(x_TBD, m.W, dx_TBD, dm.W)
+    terms = [] if m.W is None else _product_tangents(x_TBD, m.W.T, dx_TBD, dm.W)
     if q_TBF is not None and _moves(dm.U):
         terms.append((q_TBF @ dm.U).astype(carry_dtype(dm.U.dtype)))
     if m.b is not None and _moves(dm.b):
@@ -236,10 +258,10 @@ class Store:
     def __init__(self, fixed: list[Array]):
         self.fixed = fixed
 
-    def put(self, tree: Any, given: Any) -> list[Array]:
-        """The arrays of `tree` that have to be kept beside the `given` ones."""
+    def put(self, tree: Any, given: Any, y: Array) -> list[Array]:
+        """y and the arrays of `tree` that have to be kept beside it and the `given` ones."""
         leaves, self.treedef = jax.tree.flatten(tree)
-        pools = {"fixed": self.fixed, "given": jax.tree.leaves(given), "kept": []}
+        pools = {"fixed": self.fixed, "given": jax.tree.leaves(given), "kept": [y]}
         self.sources = []
         for leaf in leaves:
             found = ((pool, k) for pool, arrays in pools.items() for k, array in enumerate(arrays) if array is leaf)

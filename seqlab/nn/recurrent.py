@@ -1,6 +1,5 @@
 """Recurrent layers: a cell along time, in one direction or in both."""
 
-import difflib
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from seqlab.nn.cell import Cell
+from seqlab.nn.checks import check_choice, check_lengths, check_positive
 from seqlab.nn.dropout import check_rate, dropout_mask, zoneout_masks, zoneout_rates
 from seqlab.nn.masks import valid_mask
 from seqlab.nn.recurrence import Given, carry_dtype, recurrence, settle
@@ -46,9 +46,9 @@ class Recurrent(nn.Module):
 
     def __post_init__(self):
         super().__post_init__()
+        check_positive("features", self.features)
         check_rate("recurrent_dropout", self.recurrent_dropout)
         check_rate("zoneout", self.zoneout)
-        require(self.features >= 1, f"features is {self.features}, but a layer has at least 1")
 
     def setup(self):
         self.core = self.cell(features=self.features)
@@ -129,15 +129,6 @@ def advance(cell: nn.RNNCellBase, carry: Any, per_step: Any) -> tuple[Any, Array
     return new, y if valid is None else jnp.where(valid[:, None], y, 0)
 
 
-def check_lengths(lengths_B: Array | None, batch_size: int) -> None:
-    """Refuse lengths that are not one a row."""
-    shape = batch_size if lengths_B is None else jnp.shape(lengths_B)
-    require(
-        lengths_B is None or shape == (batch_size,),
-        f"lengths have the shape {shape}, but a batch of {batch_size} rows has the shape ({batch_size},)",
-    )
-
-
 class Bidirectional(nn.Module):
     """A cell along time from both ends.
 
@@ -157,11 +148,10 @@ class Bidirectional(nn.Module):
 
     def __post_init__(self):
         super().__post_init__()
-        nearest = difflib.get_close_matches(str(self.merge), MERGES, n=1, cutoff=0.0)[0]
-        require(
-            self.merge in MERGES,
-            f"merge is {self.merge!r}, but it must be {' or '.join(MERGES)}; the nearest is {nearest!r}",
-        )
+        check_choice("merge", self.merge, MERGES)
+        check_positive("features", self.features)
+        check_rate("recurrent_dropout", self.recurrent_dropout)
+        check_rate("zoneout", self.zoneout)
 
     def setup(self):
         def direction(reverse: bool) -> Recurrent:
@@ -212,8 +202,8 @@ class Stack(nn.Module):
 
     def __post_init__(self):
         super().__post_init__()
+        check_positive("n_layers", self.n_layers)
         check_rate("dropout", self.dropout)
-        require(self.n_layers >= 1, f"n_layers is {self.n_layers}, but a stack has at least 1")
 
     def setup(self):
         self.layers = [self.layer(features=self.features) for _ in range(self.n_layers)]

@@ -1,17 +1,13 @@
 """The gated recurrent unit."""
 
-import difflib
-
 import flax.linen as nn
 import jax.numpy as jnp
 
 from seqlab.nn.cell import Cell
+from seqlab.nn.checks import check_choice
+from seqlab.nn.pointwise import mix, tanh
 from seqlab.nn.pointwise import sigmoid as σ
-from seqlab.nn.pointwise import tanh
 from seqlab.nn.recurrence import Weights
-from seqlab.types import require
-
-RESETS = ("before", "after")
 
 
 class GRU(Cell):
@@ -36,10 +32,7 @@ class GRU(Cell):
 
     def __post_init__(self):
         super().__post_init__()
-        nearest = difflib.get_close_matches(str(self.reset), RESETS, n=1, cutoff=0.0)[0]
-        require(
-            self.reset in RESETS, f"reset is {self.reset!r}, but it must be before or after; the nearest is {nearest!r}"
-        )
+        check_choice("reset", self.reset, ("before", "after"))
 
     @nn.compact
     def weights(self, d_input):
@@ -55,7 +48,8 @@ class GRU(Cell):
         return Weights(maps, norms)
 
     def equation(self, affine, norms, h):
-        z, r = jnp.split(σ(self.preactivation("gates", affine, norms, h)), 2, axis=-1)
+        a_z, a_r = jnp.split(self.preactivation("gates", affine, norms, h), 2, axis=-1)
+        z, r = σ(a_z), σ(a_r)
         if self.reset == "before":
             h̃ = tanh(self.preactivation("candidate", affine, norms, r * h))
         else:
@@ -63,4 +57,4 @@ class GRU(Cell):
             if self.layer_norm:
                 Wx, Uh = norms["candidate_input"](Wx), norms["candidate_recurrent"](Uh)
             h̃ = tanh(Wx + r * Uh)
-        return (1 - z) * h + z * h̃
+        return mix(z, h, h̃)

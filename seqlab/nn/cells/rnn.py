@@ -1,13 +1,11 @@
 """The simple recurrent network."""
 
-import difflib
-
 import flax.linen as nn
 
 from seqlab.nn.cell import Cell
+from seqlab.nn.checks import check_choice
 from seqlab.nn.pointwise import relu, sigmoid, tanh
 from seqlab.nn.recurrence import Weights
-from seqlab.types import require
 
 ACTIVATIONS = {"tanh": tanh, "relu": relu, "sigmoid": sigmoid}
 
@@ -31,12 +29,7 @@ class RNN(Cell):
 
     def __post_init__(self):
         super().__post_init__()
-        nearest = difflib.get_close_matches(str(self.activation), ACTIVATIONS, n=1, cutoff=0.0)[0]
-        require(
-            self.activation in ACTIVATIONS,
-            f"activation is {self.activation!r}, but it must be one of {', '.join(ACTIVATIONS)}; "
-            f"the nearest is {nearest!r}",
-        )
+        check_choice("activation", self.activation, ACTIVATIONS)
 
     @nn.compact
     def weights(self, d_input):
