@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import hydra
+import jax
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
@@ -11,6 +12,8 @@ from seqlab.training.devices import start
 CONF = Path(__file__).parents[1] / "conf"
 
 start(4)
+# Tests compile much and run little.
+jax.config.update("jax_disable_most_optimizations", True)
 
 
 @pytest.fixture(scope="session")

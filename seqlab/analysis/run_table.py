@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,8 @@ def print_run_table(rows: Sequence[Row], console: Console | None = None) -> int:
 
     Metrics are the monitored one and the accuracies, final and at the best step, as mean ± 95 % interval.
     """
-    console = console or Console()
+    # A pipe has no width: give it room for a line a job instead of the 80 columns that rich assumes.
+    console = console or Console(width=None if sys.stdout.isatty() else 160)
     keys = _differing_keys(rows)
     metrics = _pick_metrics(rows)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
