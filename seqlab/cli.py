@@ -6,7 +6,9 @@ sentence), 130 interrupted.
 
 import contextlib
 import functools
+import hashlib
 import os
+import platform
 import sys
 import traceback
 from collections.abc import Callable
@@ -88,9 +90,13 @@ class SweepTable(Callback):
 
 
 def use_compilation_cache() -> None:
-    """Keep what XLA compiles in the user's cache directory, or where JAX_COMPILATION_CACHE_DIR says."""
+    """Keep what XLA compiles in the user's cache directory, or where JAX_COMPILATION_CACHE_DIR says.
+
+    Each kind of processor has a folder of its own: a home may be shared, and a program compiled for one kind can end
+    the process on another.
+    """
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        directory = platformdirs.user_cache_path("seqlab") / "jax"
+        directory = platformdirs.user_cache_path("seqlab") / "jax" / _name_processor()
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError:
@@ -99,6 +105,13 @@ def use_compilation_cache() -> None:
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
         # JAX's own 1 s would leave out all but the training step.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def _name_processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    abilities = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return f"{platform.machine()}-{hashlib.sha256(abilities.encode()).hexdigest()[:8]}"
 
 
 def _at_the_door(job: Job) -> Job:

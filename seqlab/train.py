@@ -1,6 +1,5 @@
 """Train: `python -m seqlab.train +experiment=copy_task`. See `--help`."""
 
-import math
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from omegaconf import DictConfig
 from seqlab.analysis.config_tree import print_config
 from seqlab.analysis.figures import plot_learning_curves
 from seqlab.build import Parts, build, build_loggers
-from seqlab.cli import run_command
+from seqlab.cli import FAILED_OBJECTIVE, run_command
 from seqlab.training.checkpoint import Checkpoints
 from seqlab.training.devices import start
 from seqlab.training.loggers.composite import Loggers
@@ -49,7 +48,7 @@ def train(config: DictConfig) -> float:
     if summary["status"] == "interrupted":
         raise KeyboardInterrupt
     best = summary["best_value"]
-    return math.inf if best is None else best
+    return FAILED_OBJECTIVE if best is None else best
 
 
 def _run(parts: Parts, programs: Programs, directory: RunDirectory, began: float) -> dict[str, Any]:

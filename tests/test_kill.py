@@ -31,6 +31,11 @@ def start(*arguments: str) -> subprocess.Popen:
     return subprocess.Popen([*TRAIN, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
+def read_errors(process: subprocess.Popen) -> str:
+    assert process.stderr is not None
+    return process.stderr.read()
+
+
 def kill_after(process: subprocess.Popen, directory: Path, n_lines: int) -> None:
     """Kill -9 as soon as the record has `n_lines` lines."""
     record, until = directory / "metrics.jsonl", time.monotonic() + 120
@@ -39,7 +44,7 @@ def kill_after(process: subprocess.Popen, directory: Path, n_lines: int) -> None
             process.send_signal(signal.SIGKILL)
             break
         time.sleep(0.01)
-    assert process.wait() == -signal.SIGKILL, process.stderr.read()
+    assert process.wait() == -signal.SIGKILL, read_errors(process)
 
 
 def what_it_left(directory: Path):
@@ -59,13 +64,13 @@ def what_it_left(directory: Path):
 def test_killed_twice_equals_uninterrupted(tmp_path):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     uninterrupted = start(*OVERRIDES, f"hydra.run.dir={whole}")
-    assert uninterrupted.wait() == 0, uninterrupted.stderr.read()
+    assert uninterrupted.wait() == 0, read_errors(uninterrupted)
 
     kill_after(start(*OVERRIDES, f"hydra.run.dir={cut}"), cut, n_lines=7)
     n_lines = (cut / "metrics.jsonl").read_bytes().count(b"\n")
     kill_after(start(f"resume={cut}"), cut, n_lines=n_lines + 5)
     last = start(f"resume={cut}")
-    assert last.wait() == 0, last.stderr.read()
+    assert last.wait() == 0, read_errors(last)
 
     states, lines, summary = what_it_left(cut)
     states_there, lines_there, summary_there = what_it_left(whole)

@@ -4,14 +4,18 @@ import json
 import math
 from collections import defaultdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from seqlab.evaluation.interval import interval
 from seqlab.types import require
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# matplotlib is imported where something is drawn: it is a fifth of what a command line has to load.
 
 Curve = tuple[np.ndarray, np.ndarray]
 """Steps of shape (E,) and values of shape (E, R): one row an event, one column a replica."""
@@ -34,7 +38,7 @@ def plot_learning_curves(metrics_path: Path, out_dir: Path) -> list[Path]:
     return [path]
 
 
-def draw_learning_curves(curves: dict[str, dict[str, Curve]]) -> Figure:
+def draw_learning_curves(curves: dict[str, dict[str, Curve]]) -> "Figure":
     """Draw a panel a metric: for training and each evaluation set the mean, its 95 % t-interval and each replica.
 
     Losses, norms and rates get a logarithmic axis where they are positive and span a factor of ten.
@@ -45,6 +49,8 @@ def draw_learning_curves(curves: dict[str, dict[str, Curve]]) -> Figure:
     n_rows = math.ceil(len(curves) / 4)
     n_columns = math.ceil(len(curves) / n_rows)
     last_step = max(steps_E[-1] for panel in curves.values() for steps_E, _ in panel.values())
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(4.2 * n_columns, 2.9 * n_rows + 0.7), layout="constrained")
     axes = list(figure.subplots(n_rows, n_columns, squeeze=False).flat)
     for axis, (metric, panel) in zip(axes, curves.items(), strict=False):
@@ -101,7 +107,7 @@ def _as_array(events: list[tuple[int, list[float]]]) -> np.ndarray:
     return np.where(np.isfinite(values_ER), values_ER, np.nan)
 
 
-def _draw_curve(axis: Axes, curve: Curve, split: str, colour: str) -> None:
+def _draw_curve(axis: "Axes", curve: Curve, split: str, colour: str) -> None:
     steps_E, values_ER = curve
     intervals = [interval(values_R) for values_R in values_ER]
     mean_E = np.array([each.mean for each in intervals])
@@ -116,9 +122,11 @@ def _draw_curve(axis: Axes, curve: Curve, split: str, colour: str) -> None:
     axis.plot(steps_E, mean_E, color=colour, linewidth=1.8, marker=marker, markersize=3, label=split, zorder=3)
 
 
-def _dress(axis: Axes, metric: str, panel: dict[str, Curve]) -> None:
+def _dress(axis: "Axes", metric: str, panel: dict[str, Curve]) -> None:
     axis.set_title(metric.replace("_", " "), loc="left", fontsize=11)
     axis.set_xlabel("step")
+    from matplotlib.ticker import MaxNLocator
+
     axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     axis.spines[["top", "right"]].set_visible(False)
     axis.grid(alpha=0.25, linewidth=0.6)

@@ -275,7 +275,7 @@ def test_a_foreign_cell_draws_anew_at_each_step():
         (lambda: Stack(partial(Recurrent, LSTM), F, n_layers=0), "n_layers is 0"),
         (lambda: Stack(partial(Recurrent, LSTM), F, dropout=1.5), "dropout is 1.5"),
         (lambda: init(Recurrent(nn.OptimizedLSTMCell, F, recurrent_dropout=0.1)), "OptimizedLSTMCell does not say"),
-        (lambda: init(Recurrent(nn.Dense, F)), "cell is Dense, .* over vectors"),
+        (lambda: init(Recurrent(nn.Dense, F)), "cell is Dense, .* over vectors"),  # type: ignore[arg-type]
         (
             lambda: init(Recurrent(partial(nn.ConvLSTMCell, kernel_size=(3,)), F)),
             "cell is ConvLSTMCell, .* over vectors",
