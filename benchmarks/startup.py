@@ -47,7 +47,8 @@ def main() -> None:
         imports = min(measure_import() for _ in range(N_WARM))
         cold = measure(Path(scratch, "cold"), Path(scratch, "cache"))
         warm = [measure(Path(scratch, f"warm{i}"), Path(scratch, "cache")) for i in range(N_WARM)]
-    table = Table(title=f"Start of +experiment=copy_task, cold and with the compilation cache, on {os.cpu_count()} cores, seconds")
+    title = f"Start of +experiment=copy_task, cold and with the compilation cache, on {os.cpu_count()} cores, seconds"
+    table = Table(title=title)
     for name in ("", "imports", *cold):
         table.add_column(name, justify="right" if name else "left")
     table.add_row("cold", f"{imports:.1f}", *(f"{seconds:.1f}" for seconds in cold.values()))

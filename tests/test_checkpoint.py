@@ -176,7 +176,7 @@ def test_a_kill_at_any_moment_loses_nothing(tmp_path, monkeypatch):
 def test_kill_9_while_saving(tmp_path):
     """A process is killed as soon as it has begun to save step 5; what is on disk is sound and can be gone on from."""
     program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import test_checkpoint as t; from pathlib import Path\n"
+        "import sys; sys.path.insert(0, sys.argv[1]); import conftest, test_checkpoint as t; from pathlib import Path\n"
         "t._live(Path(sys.argv[2]), pause=lambda step: print(step, flush=True))"
     )
     tests = Path(__file__).parent
