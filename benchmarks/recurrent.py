@@ -1,0 +1,215 @@
+"""A training step and a forward pass of RNN, LSTM and GRU against PyTorch and Flax, beside the limit of the machine.
+
+    python benchmarks/recurrent.py [--rounds 7] [--json PATH]
+
+A training step is forward, backward and Adam on the sum of squares of all outputs. Each competitor lives in a process
+of its own, with the settings that are best for it: PyTorch and Flax on all cores, ours on the mesh that
+`trainer.cpu_devices=auto` makes. They take turns, and every number is a median over the rounds. GRU is the reset-after
+form, which all three compute. limit: the multiplications of the step at the rate of a large matrix product, measured
+in the same rounds.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+SHAPES = ((64, 50, 32, 32), (64, 100, 128, 256), (64, 400, 128, 128), (32, 784, 1, 128))
+N_GATES = {"rnn": 1, "gru": 3, "lstm": 4}
+PEERS = ("ours", "flax", "torch")
+Pass = Callable[[], None]
+
+
+def build_jax(peer: str, cell: str, B: int, T: int, D: int, H: int) -> tuple[Pass, Pass]:
+    import seqlab  # noqa: F401  (sets XLA's flags)
+    from seqlab.training.devices import make_mesh, start
+
+    devices = start("auto" if peer == "ours" else 1)
+    import flax.linen as nn
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import optax
+    from jax.sharding import NamedSharding
+    from jax.sharding import PartitionSpec as P
+
+    from seqlab.nn.cells.gru import GRU
+    from seqlab.nn.cells.lstm import LSTM
+    from seqlab.nn.cells.rnn import RNN
+    from seqlab.nn.recurrent import Recurrent
+
+    x_BTD = jnp.asarray(np.random.default_rng(0).standard_normal((B, T, D), dtype=np.float32))
+    if peer == "ours":
+        layer = Recurrent({"rnn": RNN, "lstm": LSTM, "gru": partial(GRU, reset="after")}[cell], H)
+        mesh = make_mesh(devices, 1, B)
+    else:
+        layer = nn.RNN({"rnn": nn.SimpleCell, "lstm": nn.OptimizedLSTMCell, "gru": nn.GRUCell}[cell](H))
+        mesh = make_mesh(devices[:1], 1, B)
+
+    def outputs(params, x_BTD):
+        return layer.apply(params, x_BTD, train=True).y_BTF if peer == "ours" else layer.apply(params, x_BTD)
+
+    def loss(params, x_BTD):
+        return (outputs(params, x_BTD) ** 2).sum()
+
+    optimiser = optax.adam(1e-3)
+    params = jax.jit(layer.init)(jax.random.key(0), x_BTD)
+    params, moments = jax.device_put((params, optimiser.init(params)), NamedSharding(mesh, P()))
+    x_BTD = jax.device_put(x_BTD, NamedSharding(mesh, P("data")))
+
+    @partial(jax.jit, donate_argnums=(0, 1))
+    def step(params, moments, x_BTD):
+        updates, moments = optimiser.update(jax.grad(loss)(params, x_BTD), moments)
+        return optax.apply_updates(params, updates), moments
+
+    forward = jax.jit(outputs)
+    fixed, state = jax.tree.map(jnp.copy, params), [params, moments]
+
+    def train() -> None:
+        state[:] = jax.block_until_ready(step(*state, x_BTD))
+
+    return train, lambda: jax.block_until_ready(forward(fixed, x_BTD))
+
+
+def build_torch(cell: str, B: int, T: int, D: int, H: int) -> tuple[Pass, Pass]:
+    import torch
+
+    layer = {"rnn": torch.nn.RNN, "lstm": torch.nn.LSTM, "gru": torch.nn.GRU}[cell](D, H, batch_first=True)
+    x_BTD, optimiser = torch.randn(B, T, D), torch.optim.Adam(layer.parameters())
+
+    def train() -> None:
+        optimiser.zero_grad()
+        (layer(x_BTD)[0] ** 2).sum().backward()
+        optimiser.step()
+
+    def forward() -> None:
+        with torch.no_grad():
+            layer(x_BTD)
+
+    return train, forward
+
+
+def build_product(n: int) -> tuple[Pass]:
+    import jax
+    import jax.numpy as jnp
+
+    import seqlab  # noqa: F401
+
+    a_NN = jnp.ones((n, n))
+    product = jax.jit(jnp.matmul)
+    return (lambda: jax.block_until_ready(product(a_NN, a_NN)),)
+
+
+def work(peer: str) -> None:
+    """Answer each line of standard input, [cell, B, T, D, H] or ["product", n], with the seconds of its passes."""
+    built: dict[str, list[Pass]] = {}
+    for line in sys.stdin:
+        name, *sizes = json.loads(line)
+        if line not in built:
+            if name == "product":
+                built[line] = list(build_product(*sizes))
+            else:
+                built[line] = list(build_torch(name, *sizes) if peer == "torch" else build_jax(peer, name, *sizes))
+            for run in built[line] * 2:
+                run()
+        seconds = []
+        for run in built[line]:
+            times = []
+            while len(times) < 3 or (sum(times) < 0.3 and len(times) < 30):
+                began = time.perf_counter()
+                run()
+                times.append(time.perf_counter() - began)
+            seconds.append(statistics.median(times))
+        print(json.dumps(seconds), flush=True)
+
+
+class Worker:
+    """A competitor in a process of its own."""
+
+    def __init__(self, peer: str) -> None:
+        command = [sys.executable, __file__, "--work", peer]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, *job: object) -> list[float]:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+def measure(n_rounds: int) -> list[dict[str, Any]]:
+    """One row a shape and cell: milliseconds of each competitor, and the limit."""
+    workers = {peer: Worker(peer) for peer in PEERS}
+    rows = []
+    for B, T, D, H in SHAPES:
+        for cell, n_gates in N_GATES.items():
+            times: dict[str, list[list[float]]] = {peer: [] for peer in PEERS}
+            rates = []
+            for _ in range(n_rounds):
+                for peer, worker in workers.items():
+                    times[peer].append(worker.ask(cell, B, T, D, H))
+                rates.append(2 * 2048**3 / workers["flax"].ask("product", 2048)[0])
+            flops = 2 * B * T * (D + H) * n_gates * H
+            row: dict[str, Any] = {"shape": [B, T, D, H], "cell": cell}
+            for place, (name, n_passes) in enumerate((("training", 3), ("forward", 1))):
+                row[name] = {peer: 1e3 * statistics.median(t[place] for t in times[peer]) for peer in PEERS}
+                row[name]["limit"] = 1e3 * n_passes * flops / statistics.median(rates)
+            rows.append(row)
+            print(".", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    for worker in workers.values():
+        worker.close()
+    return rows
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    for name in ("training", "forward"):
+        title = (
+            f"{name} {'step (forward, backward, Adam)' if name == 'training' else 'pass'}, ms, {os.cpu_count()} cores"
+        )
+        table = Table(title=title, box=box.SIMPLE_HEAD)
+        for column in ("B, T, D, H", "cell", *PEERS, "limit", "better peer / ours"):
+            table.add_column(column, justify="left" if column in ("B, T, D, H", "cell") else "right")
+        ratios = []
+        for row in rows:
+            ms = row[name]
+            ratios.append(min(ms["flax"], ms["torch"]) / ms["ours"])
+            shape = ", ".join(map(str, row["shape"]))
+            table.add_row(shape, row["cell"], *(f"{ms[k]:.1f}" for k in (*PEERS, "limit")), f"{ratios[-1]:.2f} ×")
+        table.add_section()
+        table.add_row("", "", "", "", "", "geometric mean", f"{statistics.geometric_mean(ratios):.2f} ×")
+        console.print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5, help="rounds in which the competitors take turns")
+    parser.add_argument("--json", type=Path, help="write the rows here too")
+    parser.add_argument("--work", choices=PEERS, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.work:
+        work(arguments.work)
+        return
+    rows = measure(arguments.rounds)
+    show(rows)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
