@@ -46,8 +46,10 @@ def build_jax(peer: str, cell: str, B: int, T: int, D: int, H: int) -> tuple[Pas
     from seqlab.nn.recurrent import Recurrent
 
     x_BTD = jnp.asarray(np.random.default_rng(0).standard_normal((B, T, D), dtype=np.float32))
+    layer: nn.Module
     if peer == "ours":
-        layer = Recurrent({"rnn": RNN, "lstm": LSTM, "gru": partial(GRU, reset="after")}[cell], H)
+        cells: dict[str, Callable[..., Any]] = {"rnn": RNN, "lstm": LSTM, "gru": partial(GRU, reset="after")}
+        layer = Recurrent(cells[cell], H)
         mesh = make_mesh(devices, 1, B)
     else:
         layer = nn.RNN({"rnn": nn.SimpleCell, "lstm": nn.OptimizedLSTMCell, "gru": nn.GRUCell}[cell](H))
@@ -121,7 +123,7 @@ def work(peer: str) -> None:
                 run()
         seconds = []
         for run in built[line]:
-            times = []
+            times: list[float] = []
             while len(times) < 3 or (sum(times) < 0.3 and len(times) < 30):
                 began = time.perf_counter()
                 run()
