@@ -37,6 +37,7 @@ def build(config: DictConfig) -> Parts:
     Raises   UserError for a value that a part refuses, a batch that breaks its task's promises, and a model that does
              not fit its task.
     """
+    require(bool(str(config.name or "").strip()), "name is empty: a run needs one, and so does its directory")
     task = instantiate(config.task)
     config = resolve(config, task)
     settings, seeds = instantiate(config.trainer), replica_seeds(config.seed, config.seeds)

@@ -18,6 +18,7 @@ from typing import Any
 import hydra
 import jax
 import platformdirs
+import yaml
 from hydra._internal.utils import get_args
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
@@ -131,7 +132,7 @@ def _at_the_door(job: Job) -> Job:
             message = sentence or traceback.format_exc()
             if in_sweep:
                 print(f"job {run.job.num} failed: {message}", file=sys.stderr)
-                _write_failure(run.job.num, Path(run.sweep.dir), directory, message)
+                _write_failure(run.job.num, Path(run.sweep.dir), directory, list(run.overrides.task), message)
                 return FAILED_OBJECTIVE
             print(message, file=sys.stderr)
             with contextlib.suppress(OSError):  # a refused run leaves no empty directory
@@ -153,11 +154,13 @@ def _go_back(arguments: list[str], run_key: str) -> list[str]:
     return [f"hydra.run.dir='{run_dir}'", *merge_overrides(stored_overrides(run_dir), arguments)]
 
 
-def _write_failure(job: int, sweep_dir: Path, directory: Path, message: str) -> None:
-    """Leave a note in the sweep's directory, and a summary in the job's unless there is one."""
+def _write_failure(job: int, sweep_dir: Path, directory: Path, overrides: list[str], message: str) -> None:
+    """Leave a note in the sweep's directory; in the job's its overrides and a summary, unless they are there."""
     (sweep_dir / f"failed_{job}.txt").write_text(message, encoding="utf-8")
-    with contextlib.suppress(FileExistsError), (directory / "summary.json").open("x", encoding="utf-8") as file:
-        file.write(to_json({"status": "failed", "message": message.splitlines()[-1]}, indent=2))
+    summary = to_json({"status": "failed", "message": message.splitlines()[-1]}, indent=2)
+    for name, text in (("overrides.yaml", yaml.safe_dump(overrides)), ("summary.json", summary)):
+        with contextlib.suppress(FileExistsError), (directory / name).open("x", encoding="utf-8") as file:
+            file.write(text)
 
 
 def _explain(error: BaseException) -> str | None:

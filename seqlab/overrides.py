@@ -5,9 +5,10 @@ import inspect
 import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import hydra
+import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import MissingConfigException
@@ -25,6 +26,7 @@ def find_conf(package: Path) -> Path:
 
 CONF = find_conf(Path(__file__).parent)
 SWEEP_LAUNCHERS = ("joblib", "submitit_local", "submitit_slurm")
+PLAIN_TYPES = {bool: "true or false", int: "a whole number", float: "a number", str: "a word", type(None): "null"}
 HYDRA_FIELDS = ("_target_", "_partial_", "_recursive_", "_convert_", "_args_")
 
 
@@ -45,7 +47,12 @@ def stored_overrides(run_dir: Path) -> list[str]:
     """
     file = run_dir / "overrides.yaml"
     require(file.is_file(), f"{run_dir} holds no run: there is no {file.name} in it.")
-    return [str(override) for override in OmegaConf.load(file)]
+    try:
+        overrides = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{file} cannot be read: it is damaged.") from error
+    require(isinstance(overrides, list), f"{file} cannot be read: it is not a list of overrides.")
+    return [str(override) for override in overrides]
 
 
 def merge_overrides(earlier: list[str], later: list[str]) -> list[str]:
@@ -118,9 +125,11 @@ def explain_key(config_name: str, overrides: list[str]) -> str | None:
 
 
 def require_known_fields(config: DictConfig) -> None:
-    """Refuse a node that gives its constructor a field which that does not have, partial ones too.
+    """Refuse a node that gives its constructor a field which that does not have, or a value of another type.
 
-    Raises   UserError with the field, its path and the nearest fields.
+    Partial nodes too, and before anything is built. Types are checked where the constructor says plain ones.
+
+    Raises   UserError with the field, its path and the nearest fields, or the type.
     """
     for path, node in _nodes("", OmegaConf.to_container(config, resolve=False)):
         try:
@@ -138,6 +147,20 @@ def require_known_fields(config: DictConfig) -> None:
                 name in fields or name in HYDRA_FIELDS,
                 f"{path}.{name}: {constructor.__name__} has no field {name}; {nearest(name, fields)}",
             )
+            if name in fields:
+                _require_type(f"{path}.{name}", node[name], fields[name].annotation)
+
+
+def _require_type(path: str, value: Any, annotation: Any) -> None:
+    """Refuse a value of none of the annotation's types; one that is not plain, or not yet resolved, may pass."""
+    types = get_args(annotation) or (annotation,)
+    unresolved = isinstance(value, str) and "${" in value
+    if unresolved or isinstance(value, dict | list) or not all(type_ in PLAIN_TYPES for type_ in types):
+        return
+    given = type(value)
+    fits = given in types or (given is int and float in types)
+    expected = " or ".join(PLAIN_TYPES[type_] for type_ in types)
+    require(fits, f"{path}={value}: expected {expected}.")
 
 
 def _key(override: str) -> str:

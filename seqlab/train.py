@@ -22,7 +22,7 @@ from seqlab.training.loop import Loop, Progress
 from seqlab.training.programs import Programs
 from seqlab.training.run_directory import RunDirectory, open_run_directory
 from seqlab.training.summary import print_summary, summarise, write_summary
-from seqlab.types import Run, UserError
+from seqlab.types import Run, UserError, require
 
 
 def train(config: DictConfig) -> float:
@@ -54,11 +54,16 @@ def train(config: DictConfig) -> float:
 def _run(parts: Parts, programs: Programs, directory: RunDirectory, began: float) -> dict[str, Any]:
     settings = parts.settings
     checkpoints = Checkpoints(directory.checkpoints_path)
-    state, progress, resumed_from = None, Progress(), None
-    if directory.has_checkpoint:
-        resumed_from = checkpoints.latest_step()
+    state, progress, resumed_from = None, Progress(), checkpoints.latest_step()
+    if resumed_from is not None:
         state, host = checkpoints.restore("latest", programs.state_like)
         progress = Progress(**host)
+        require(
+            resumed_from <= settings.steps,
+            f"{directory.path} is at step {resumed_from} already: trainer.steps={settings.steps} would go back.",
+        )
+        read_events(directory.metrics_path)
+    directory.record()
     print_config(parts.config)
     _print_decay(parts, programs)
     logger = Loggers([JsonlLogger(), ConsoleLogger(), *build_loggers(parts.config)])

@@ -41,7 +41,10 @@ def _changed(key, value):
 
 
 def _open(path, config=CONFIG, resume="auto"):
-    return open_run_directory(path, config, ["seed=3"], resume=resume)
+    directory = open_run_directory(path, config, ["seed=3"], resume=resume)
+    if not directory.is_completed:
+        directory.record()
+    return directory
 
 
 def _contents(path):

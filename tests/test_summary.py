@@ -107,7 +107,8 @@ def test_a_summary_is_valid_json_and_whole(tmp_path):
 
 def test_the_table_tells_what_the_summary_holds(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "run" / "wandb" / "offline-run-1-x").mkdir(parents=True)
+    for path in ("wandb/offline-run-1-x", "checkpoints/best/4"):
+        (tmp_path / "run" / path).mkdir(parents=True)
     shown = _print(_summarise(), tmp_path / "run")
     rows = [" ".join(line.split()) for line in shown.splitlines()]
     assert "metric final, step 10 best, step 4" in rows
@@ -115,7 +116,7 @@ def test_the_table_tells_what_the_summary_holds(tmp_path, monkeypatch):
     assert "* picks the best (min); ±: 95 % interval over 3 replicas" in rows
     assert "learning_rate" not in shown, "what only training reports is in the record"
     assert (
-        "394,240 parameters, 106 steps/s, 42 tokens/s, compiled in 1.2 s, 61.0 s in all" in shown
+        "394,240 parameters, 106 steps/s, 42 tokens/s, compiled in 1.2 s, 61.0 s since the command" in shown
         and "3 updates skipped" in shown
     )
     assert rows[-5:] == [
@@ -125,3 +126,11 @@ def test_the_table_tells_what_the_summary_holds(tmp_path, monkeypatch):
         "evaluate python -m seqlab.evaluate run=run",
         "upload to W&B wandb sync run/wandb/offline-run-1-x",
     ]
+
+
+def test_a_run_that_was_stopped_says_how_to_go_on(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    events = [event for event in _events(LOSSES) if event.split == "train"]
+    shown = _print({**_summarise(events), "status": "interrupted"}, tmp_path / "run")
+    assert "go on           python -m seqlab.train resume=run" in shown
+    assert "metric" not in shown.splitlines()[1] and "seqlab.evaluate" not in shown, "nothing was measured"

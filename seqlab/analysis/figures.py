@@ -22,6 +22,8 @@ Curve = tuple[np.ndarray, np.ndarray]
 
 # Okabe and Ito's palette, told apart by the colour-blind too; its yellow is too light for lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# Sets often measure alike: a broken line lets the one below it be seen.
+STYLES = ("-", "-", "--", ":")
 LOG_ENDINGS = ("loss", "error", "norm", "ratio", "rate")
 MARKED_POINTS = 13
 
@@ -57,7 +59,7 @@ def draw_learning_curves(curves: dict[str, dict[str, Curve]]) -> "Figure":
         _dress(axis, metric, panel)
         axis.set_xlim(0, 1.03 * last_step)
         for split, curve in panel.items():
-            _draw_curve(axis, curve, split, colours[split])
+            _draw_curve(axis, curve, split, colours[split], STYLES[splits.index(split) % len(STYLES)])
     for axis in axes[len(curves) :]:
         axis.set_axis_off()
 
@@ -92,6 +94,8 @@ def read_curves(metrics_path: Path) -> dict[str, dict[str, Curve]]:
     def rank(metric: str) -> tuple[bool, bool, str]:
         return set(points[metric]) == {"train"}, metric != "loss", metric
 
+    # That nothing was skipped needs no panel.
+    points = {m: panel for m, panel in points.items() if m != "skipped" or any(any(v) for _, v in panel["train"])}
     return {
         metric: {
             split: (np.array([step for step, _ in events]), _as_array(events))
@@ -107,7 +111,7 @@ def _as_array(events: list[tuple[int, list[float]]]) -> np.ndarray:
     return np.where(np.isfinite(values_ER), values_ER, np.nan)
 
 
-def _draw_curve(axis: "Axes", curve: Curve, split: str, colour: str) -> None:
+def _draw_curve(axis: "Axes", curve: Curve, split: str, colour: str, style: str) -> None:
     steps_E, values_ER = curve
     intervals = [interval(values_R) for values_R in values_ER]
     mean_E = np.array([each.mean for each in intervals])
@@ -119,7 +123,7 @@ def _draw_curve(axis: "Axes", curve: Curve, split: str, colour: str) -> None:
         # The outline is for a curve of one event, whose band has no width.
         axis.fill_between(steps_E, low_E, mean_E + half_E, color=colour, alpha=0.2, linewidth=1, zorder=2)
     marker = "o" if len(steps_E) <= MARKED_POINTS else None
-    axis.plot(steps_E, mean_E, color=colour, linewidth=1.8, marker=marker, markersize=3, label=split, zorder=3)
+    axis.plot(steps_E, mean_E, style, color=colour, linewidth=1.8, marker=marker, markersize=3, label=split, zorder=3)
 
 
 def _dress(axis: "Axes", metric: str, panel: dict[str, Curve]) -> None:

@@ -23,6 +23,8 @@ class Interval:
             return f"not finite in {n_bad} of {len(self.values)}"
         scale = abs(self.mean) if self.half_width is None else self.half_width
         # Three decimals, and more where two significant digits need them.
+        if max(abs(self.mean), scale) >= 1e6:
+            return f"{self.mean:.3g}" if self.half_width is None else f"{self.mean:.3g} ± {self.half_width:.2g}"
         decimals = 3 if scale == 0 else min(max(3, 1 - math.floor(math.log10(scale))), 8)
         mean = f"{self.mean:.{decimals}f}"
         return mean if self.half_width is None else f"{mean} ± {self.half_width:.{decimals}f}"

@@ -192,4 +192,4 @@ def _cause(name: str, stored: Any, wanted: Any) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:160].rstrip(".")
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:160].rstrip(".: ")

@@ -34,7 +34,7 @@ MAY_CHANGE = (
 ENDED = ("completed", "stopped early")
 THE_END = ("trainer.steps", "trainer.patience")
 # What may lie in a directory before a run begins in it: Hydra's, and what is left of a start that failed.
-BEFORE_A_RUN = (".hydra", "*.log", ".lock", "summary.json")
+BEFORE_A_RUN = (".hydra", "*.log", ".lock", "overrides.yaml", "summary.json")
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
@@ -46,7 +46,7 @@ class RunDirectory:
     metrics.jsonl  summary.json  checkpoints/  figures/  evaluations/
     """
 
-    def __init__(self, path: Path, lock: int) -> None:
+    def __init__(self, path: Path, lock: int, config: dict[str, Any], overrides: list[str]) -> None:
         self.path = path
         self.metrics_path = path / "metrics.jsonl"
         self.summary_path = path / "summary.json"
@@ -55,6 +55,22 @@ class RunDirectory:
         self.evaluations_path = path / "evaluations"
         self.is_completed = False  # Whether an earlier process brought the run to the end that its config sets.
         self._lock = lock
+        self._config, self._overrides = config, overrides
+        self._environments: list[dict[str, Any]] = []
+
+    def record(self) -> None:
+        """Write what this process starts with, and take away the summary of an end that will not be this run's.
+
+        To be called once all that is there has been read: until then a refusal leaves a run as it was.
+        """
+        environments = [*self._environments, _describe_environment()]
+        try:
+            self.summary_path.unlink(missing_ok=True)
+            write_whole(self.path / "config.yaml", _to_yaml(self._config))
+            write_whole(self.path / "overrides.yaml", _to_yaml(self._overrides))
+            write_whole(self.path / "environment.json", to_json(environments, indent=2) + "\n")
+        except OSError as error:
+            raise UserError(f"The run directory {self.path} cannot be written: {error.strerror}") from error
 
     @property
     def has_checkpoint(self) -> bool:
@@ -65,6 +81,26 @@ class RunDirectory:
     def summary(self) -> dict[str, Any] | None:
         """The summary that an earlier process left; None if it was killed, or there was none."""
         return read_json(self.summary_path) if self.summary_path.exists() else None
+
+    def claim(self, resume: str) -> None:
+        """Create the config of a new run, or check that the run here is the one to go on with."""
+        path, config = self.path, self._config
+        if not (path / "config.yaml").exists():
+            try:
+                # Exclusive, so that even on a file system without locks only one process can begin a run here.
+                with (path / "config.yaml").open("x", encoding="utf-8") as file:
+                    file.write(_to_yaml(config))
+            except FileExistsError as error:
+                raise UserError(f"The run directory {path} is in use by another process") from error
+            return
+        require(resume != "never", f"{path} already holds a run, and resume=never starts only new ones")
+        stored = read_config(path)
+        _require_same(path, stored, config)
+        was, now = flatten_dict(stored, sep="."), flatten_dict(config, sep=".")
+        ended = (self.summary or {}).get("status") in ENDED
+        self.is_completed = ended and all(was.get(key) == now.get(key) for key in THE_END)
+        if (path / "environment.json").exists():
+            self._environments = read_json(path / "environment.json")
 
     def close(self) -> None:
         """Let go of the directory."""
@@ -83,7 +119,8 @@ def open_run_directory(path: Path, config: dict[str, Any], overrides: list[str],
     """Claim `path` for a new run, or go on with the run that it holds.
 
     `resume` is "auto" (go on if there is a run of the same config), "never", or the directory of a run to go on with
-    in place of `path`. `config` holds plain values alone. Nothing is written before every check has passed.
+    in place of `path`. `config` holds plain values alone. A new directory gets its config, which is the claim; in
+    that of a run nothing is written before `record`.
 
     Raises   UserError for a directory that cannot be written, is in use, holds something else, holds another run, or
              holds a run where there should be none.
@@ -95,9 +132,9 @@ def open_run_directory(path: Path, config: dict[str, Any], overrides: list[str],
         )
     path = path.absolute()
     _require_room(path)
-    directory = RunDirectory(path, _lock(path))
+    directory = RunDirectory(path, _lock(path), _to_plain(config), overrides)
     try:
-        _claim(directory, _to_plain(config), overrides, resume)
+        directory.claim(resume)
     except OSError as error:
         directory.close()
         raise UserError(f"The run directory {path} cannot be written: {error.strerror}") from error
@@ -115,33 +152,6 @@ def read_config(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} holds no run: its config.yaml cannot be read") from error
     require(isinstance(config, dict), f"{path} holds no run: its config.yaml is not a config")
     return config
-
-
-def _claim(directory: RunDirectory, config: dict[str, Any], overrides: list[str], resume: str) -> None:
-    path = directory.path
-    environments = []
-    if (path / "config.yaml").exists():
-        require(resume != "never", f"{path} already holds a run, and resume=never starts only new ones")
-        stored = read_config(path)
-        _require_same(path, stored, config)
-        was, now = flatten_dict(stored, sep="."), flatten_dict(config, sep=".")
-        ended = (directory.summary or {}).get("status") in ENDED
-        directory.is_completed = ended and all(was.get(key) == now.get(key) for key in THE_END)
-        if (path / "environment.json").exists():
-            environments = read_json(path / "environment.json")
-        if not directory.is_completed:
-            directory.summary_path.unlink(missing_ok=True)  # It tells of an end that will not be this run's.
-        write_whole(path / "config.yaml", _to_yaml(config))
-    else:
-        try:
-            # Exclusive, so that even on a file system without locks only one process can begin a run here.
-            with (path / "config.yaml").open("x", encoding="utf-8") as file:
-                file.write(_to_yaml(config))
-        except FileExistsError as error:
-            raise UserError(f"The run directory {path} is in use by another process") from error
-    environments.append(_describe_environment())
-    write_whole(path / "overrides.yaml", _to_yaml(overrides))
-    write_whole(path / "environment.json", to_json(environments, indent=2) + "\n")
 
 
 def _require_room(path: Path) -> None:

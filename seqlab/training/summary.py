@@ -50,6 +50,7 @@ def summarise(
         "steps": steps,
         "monitor": monitor,
         "mode": mode,
+        "final_step": max((event.step for event in events if event.split != "train"), default=None),
         "best_step": best_step,
         "best_value": best_value,
         "final": _measure(events),
@@ -86,12 +87,12 @@ def print_summary(summary: dict[str, Any], directory: Path, console: Console | N
     console = console or Console()
     console.print()
     lines = [f"{summary['status']}: {summary['message']}"]
-    if summary.get("final"):
+    if summary.get("final_step") is not None:
         console.print(_tabulate(summary))
         n_replicas = len(summary["skipped_updates"])
         over = f"; ±: 95 % interval over {n_replicas} replicas" if n_replicas > 1 else ""
         lines = [f"* picks the best ({summary['mode']}){over}", "", *lines, _describe_cost(summary)]
-    for line in [*lines, "", *_describe_places(directory)]:
+    for line in [*lines, "", *_describe_places(directory, summary["status"])]:
         console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
@@ -116,8 +117,8 @@ def _tabulate(summary: dict[str, Any]) -> Table:
     evaluated = {name for split, named in final.items() if split != "train" for name in named}
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("metric")
-    table.add_column(f"final, step {summary['steps']}", justify="right")
-    table.add_column(f"best, step {summary['best_step']}", justify="right")
+    table.add_column(f"final, step {summary['final_step']}", justify="right")
+    table.add_column("best" if summary["best_step"] is None else f"best, step {summary['best_step']}", justify="right")
     for split, named in sorted(final.items(), key=lambda item: item[0] != "train"):
         for name in named:
             if name in evaluated:
@@ -138,21 +139,24 @@ def _describe_cost(summary: dict[str, Any]) -> str:
             if f"{unit}_per_second" in summary
         ),
         f"compiled in {summary['compile_seconds']:.1f} s",
-        f"{summary['wall_seconds']:.1f} s in all",
+        f"{summary['wall_seconds']:.1f} s since the command",
         f"{summary['peak_memory_mib']:,} MiB at most",
         *([f"{skipped} updates skipped"] if skipped else []),
     ]
     return ", ".join(parts)
 
 
-def _describe_places(directory: Path) -> list[str]:
+def _describe_places(directory: Path, status: str) -> list[str]:
     near = directory.relative_to(Path.cwd()) if directory.is_relative_to(Path.cwd()) else directory
-    places = {
+    places: dict[str, Path | str] = {
         "directory": near,
         "learning curves": near / "figures" / "learning_curves.png",
         "record": near / "metrics.jsonl",
-        "evaluate": f"python -m seqlab.evaluate run={near}",
     }
+    if any(directory.glob("checkpoints/best/*")):
+        places["evaluate"] = f"python -m seqlab.evaluate run={near}"
+    if status == "interrupted":
+        places["go on"] = f"python -m seqlab.train resume={near}"
     offline = sorted(directory.glob("wandb/offline-run-*"))
     if offline:
         places["upload to W&B"] = f"wandb sync {near / 'wandb' / offline[-1].name}"
