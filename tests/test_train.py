@@ -45,7 +45,7 @@ def damage_checkpoint(directory: Path) -> None:
     ("damage", "steps", "told"),
     [
         (damage_record, 9, "is not an event"),
-        (damage_checkpoint, 9, "it is damaged"),
+        (damage_checkpoint, 9, "is damaged"),
         (lambda directory: None, 4, "is at step 6 already"),
         (lambda directory: (directory / "overrides.yaml").write_text("a: [b"), 9, "overrides.yaml cannot be read"),
     ],
