@@ -62,6 +62,7 @@ def build_jax(peer: str, cell: str, B: int, T: int, D: int, H: int) -> tuple[Pas
         return (outputs(params, x_BTD) ** 2).sum()
 
     optimiser = optax.adam(1e-3)
+    jax.set_mesh(mesh)
     params = jax.jit(layer.init)(jax.random.key(0), x_BTD)
     params, moments = jax.device_put((params, optimiser.init(params)), NamedSharding(mesh, P()))
     x_BTD = jax.device_put(x_BTD, NamedSharding(mesh, P("data")))

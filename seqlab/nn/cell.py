@@ -6,15 +6,16 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from seqlab.nn.affine import Affine, join
 from seqlab.nn.checks import check_positive
 from seqlab.nn.initializers import Initializer, per_gate
 from seqlab.nn.pointwise import standardise
-from seqlab.nn.recurrence import Affine, AffineFn, Carry, Vectors, Weights, inputs, recurrent_kernels, step
+from seqlab.nn.recurrence import AffineFn, Carry, Vectors, Weights, step, turn
 from seqlab.types import Array
 
 
 class Norm(NamedTuple):
-    """Layer normalisation: g ⊙ (a − μ)/σ + b, with μ and σ over the last axis of a, all gates together.
+    """Layer normalisation: g ⊙ (a − μ)/σ + b, with μ and σ over the features of a_FB, all gates together.
 
     Source   Ba et al. 2016, arXiv:1607.06450, eq. 4.
     """
@@ -55,7 +56,9 @@ class Cell(nn.RNNCellBase):
 
     def __call__(self, carry: Carry, x: Array) -> tuple[Carry, Array]:
         weights = self.weights(x.shape[-1])
-        carry, _ = step(self.equation, recurrent_kernels(weights), weights.vectors, carry, inputs(weights, x))
+        batch, (x_BD, carry) = x.shape[:-1], jax.tree.map(lambda leaf: leaf.reshape(-1, leaf.shape[-1]), (x, carry))
+        carry, _ = step(self.equation, join(weights.maps), weights.vectors, turn(carry), x_BD.T, {}, None)
+        carry = jax.tree.map(lambda leaf: leaf.T.reshape(*batch, -1), carry)
         return carry, jax.tree.leaves(carry)[-1]
 
     @nn.nowrap

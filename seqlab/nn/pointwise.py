@@ -62,17 +62,17 @@ def _mix_jvp(primals, tangents):
 
 @jax.custom_jvp
 def standardise(a: Array) -> Array:
-    """(a − μ) / √(σ² + ε) over the last axis, ε = 1e-6; keeps the value and 1 / √(σ² + ε)."""
+    """(a − μ) / √(σ² + ε) over the features of a_FB, ε = 1e-6; keeps the value and 1 / √(σ² + ε)."""
     return _standardise(a)[0]
 
 
 def _standardise(a):
-    centred = a - a.mean(-1, keepdims=True)
-    r = lax.rsqrt(jnp.square(centred).mean(-1, keepdims=True) + 1e-6)
+    centred = a - a.mean(0, keepdims=True)
+    r = lax.rsqrt(jnp.square(centred).mean(0, keepdims=True) + 1e-6)
     return centred * r, r
 
 
 @standardise.defjvp
 def _standardise_jvp(primals, tangents):
     (y, r), d = _standardise(*primals), tangents[0]
-    return y, r * (d - d.mean(-1, keepdims=True) - y * (y * d).mean(-1, keepdims=True))
+    return y, r * (d - d.mean(0, keepdims=True) - y * (y * d).mean(0, keepdims=True))

@@ -8,11 +8,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from seqlab.nn.affine import carry_dtype
 from seqlab.nn.cell import Cell
 from seqlab.nn.checks import check_choice, check_lengths, check_positive
 from seqlab.nn.dropout import check_rate, dropout_mask, zoneout_masks, zoneout_rates
 from seqlab.nn.masks import valid_mask
-from seqlab.nn.recurrence import Given, carry_dtype, recurrence, settle
+from seqlab.nn.recurrence import Given, recurrence, settle
 from seqlab.types import Array, Encoding, UserError, require
 
 MERGES: dict[str, Callable[[Array, Array], Array]] = {
@@ -72,11 +73,11 @@ class Recurrent(nn.Module):
         B, T, _ = x_BTD.shape
         check_lengths(lengths_B, B)
         state = self.init_state(B) if state is None else state
-        x_TBD, valid_TB = x_BTD.swapaxes(0, 1), None
+        valid_TB = None
         if lengths_B is not None:
             # Cleared, so that not even a NaN in the padding reaches a gradient.
-            valid_TB = valid_mask(lengths_B, T).T
-            x_TBD = jnp.where(valid_TB[..., None], x_TBD, 0)
+            valid_BT = valid_mask(lengths_B, T)
+            x_BTD, valid_TB = jnp.where(valid_BT[..., None], x_BTD, 0), valid_BT.T
         zoneout = self._zoneout(T, state, train)
         if isinstance(self.core, Cell):
             drop = None
@@ -86,13 +87,13 @@ class Recurrent(nn.Module):
             dtype = carry_dtype(jax.tree.leaves(weights)[0].dtype)
             state = jax.tree.map(lambda leaf: leaf.astype(dtype), state)
             equation = self.core.clone(parent=None).equation
-            state, y_TBF = recurrence(equation, self.reverse, weights, state, x_TBD, Given(valid_TB, zoneout, drop))
-            last_BF = jax.tree.leaves(state)[-1].astype(y_TBF.dtype)
+            state, y_BTF = recurrence(equation, self.reverse, weights, state, x_BTD, Given(valid_TB, zoneout, drop))
+            last_BF = jax.tree.leaves(state)[-1].astype(y_BTF.dtype)
         else:
-            state, y_TBF, last_BF = self._plain_scan(state, x_TBD, valid_TB, zoneout)
+            state, y_BTF, last_BF = self._plain_scan(state, x_BTD, valid_TB, zoneout)
         if lengths_B is not None:
             last_BF = jnp.where(lengths_B[:, None] > 0, last_BF, 0)
-        return Encoding(y_TBF.swapaxes(0, 1), last_BF, state)
+        return Encoding(y_BTF, last_BF, state)
 
     def step(self, state: Any, x_BD: Array) -> tuple[Any, Array]:
         require(not self.reverse, "a layer with reverse=true reads from the end: it cannot take one step at a time")
@@ -106,16 +107,18 @@ class Recurrent(nn.Module):
             return zoneout_masks(self.make_rng("dropout"), self.zoneout, n_steps, state)
         return zoneout_rates(self.zoneout, n_steps, state)
 
-    def _plain_scan(self, state, x_TBD, valid_TB, zoneout):
+    def _plain_scan(self, state, x_BTD, valid_TB, zoneout):
         scan = nn.scan(
             advance, variable_broadcast="params", split_rngs={"params": False, "dropout": True}, reverse=self.reverse
         )
-        state, y_TBF = scan(self.core, state, (x_TBD, valid_TB, zoneout))
+        state, y_TBF = scan(self.core, state, (x_BTD.swapaxes(0, 1), valid_TB, zoneout))
+        y_BTF = y_TBF.swapaxes(0, 1)
         # The padding's outputs are zeros: of all rows in reverse, the last output is at t = 0.
         if self.reverse:
-            return state, y_TBF, y_TBF[0]
-        last_B = jnp.full(x_TBD.shape[1], -1) if valid_TB is None else jnp.maximum(valid_TB.sum(0) - 1, 0)
-        return state, y_TBF, y_TBF[last_B, jnp.arange(x_TBD.shape[1])]
+            return state, y_BTF, y_BTF[:, 0]
+        B = y_BTF.shape[0]
+        last_B = jnp.full(B, -1) if valid_TB is None else jnp.maximum(valid_TB.sum(0) - 1, 0)
+        return state, y_BTF, y_BTF[jnp.arange(B), last_B]
 
 
 def advance(cell: nn.RNNCellBase, carry: Any, per_step: Any) -> tuple[Any, Array]:
@@ -124,7 +127,7 @@ def advance(cell: nn.RNNCellBase, carry: Any, per_step: Any) -> tuple[Any, Array
     new, y = cell(carry, x)
     # Where the output is a part of the carry, zoneout keeps the old output too.
     place = next((k for k, leaf in enumerate(jax.tree.leaves(new)) if leaf is y), None)
-    new = settle(valid, zoneout, carry, new)
+    new = settle(None if valid is None else valid[:, None], zoneout, carry, new)
     y = (y if place is None else jax.tree.leaves(new)[place]).astype(x.dtype)
     return new, y if valid is None else jnp.where(valid[:, None], y, 0)
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax.numpy as jnp
 
+from seqlab.nn.affine import carry_dtype
 from seqlab.nn.cell import Cell
-from seqlab.nn.recurrence import carry_dtype
 from seqlab.nn.recurrent import Bidirectional, Recurrent, Stack
 from seqlab.types import Array, Params, UserError, require
 

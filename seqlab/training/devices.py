@@ -55,9 +55,11 @@ def _prepare_cpu(n_devices: int) -> None:
     flag = "--xla_cpu_multi_thread_eigen=false"
     if flag not in os.environ["XLA_FLAGS"]:
         os.environ["XLA_FLAGS"] += f" {flag}"
-    # XLA sizes the pool that runs the devices by NPROC; with as many threads as devices, collectives of steps that are
-    # in flight together can wait for each other for ever (seen with jax 0.8.3 to 0.10.2).
-    os.environ.setdefault("NPROC", str(max(16, 2 * n_devices)))
+    # XLA sizes the pool that runs the devices by NPROC. More threads than devices take turns on a device's work and
+    # wait for each other at every hand-over (seen: half as fast). With so few, collectives of programs that are in
+    # flight together can wait for each other for ever (seen with jax 0.8.3 to 0.10.2): whoever runs on several CPU
+    # devices waits for each program before starting the next, as `Programs` does.
+    os.environ.setdefault("NPROC", str(n_devices))
 
 
 def make_mesh(devices: list[jax.Device], n_replicas: int, rows: int) -> Mesh:

@@ -121,7 +121,8 @@ class Programs:
 
     def _timed(self, function: Any, *args: Any) -> Any:
         began = time.perf_counter()
-        compiled = function.lower(*args).compile()
+        with jax.set_mesh(self.mesh):
+            compiled = function.lower(*args).compile()
         self.compile_seconds += time.perf_counter() - began
         self.n_compiled += 1
         return compiled

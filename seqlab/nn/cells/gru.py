@@ -48,7 +48,7 @@ class GRU(Cell):
         return Weights(maps, norms)
 
     def equation(self, affine, norms, h):
-        a_z, a_r = jnp.split(self.preactivation("gates", affine, norms, h), 2, axis=-1)
+        a_z, a_r = jnp.split(self.preactivation("gates", affine, norms, h), 2)
         z, r = σ(a_z), σ(a_r)
         if self.reset == "before":
             h̃ = tanh(self.preactivation("candidate", affine, norms, r * h))
