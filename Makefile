@@ -20,6 +20,10 @@ help: ## Show this list
 train: .venv/ready ## Train; ARGS="+experiment=copy_task model/cell=gru" says what
 	@$(BIN)/python -m seqlab.train $(ARGS)
 
+.PHONY: data
+data: .venv/ready ## Fetch the text that task=char_lm reads, once
+	@$(BIN)/python -m seqlab.data.fetch shakespeare
+
 .PHONY: test
 test: .venv/ready ## Run the tests but for the slow ones (a few minutes)
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"

@@ -15,7 +15,7 @@ MODULES = {
 FLOORS = (
     ("seqlab",),
     ("seqlab.types",),
-    ("seqlab.nn", "seqlab.tasks"),
+    ("seqlab.nn", "seqlab.data", "seqlab.tasks"),
     ("seqlab.models",),
     ("seqlab.training", "seqlab.evaluation"),
     ("seqlab.build", "seqlab.cli", "seqlab.overrides", "seqlab.analysis"),
