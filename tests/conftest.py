@@ -1,10 +1,14 @@
 """What all tests share: four CPU devices, so that every mesh can be tried, and configs composed from conf/."""
 
+import functools
 from pathlib import Path
 
 import hydra
 import jax
+import numpy as np
 import pytest
+import yaml
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from seqlab.training.devices import start
@@ -17,12 +21,38 @@ jax.config.update("jax_disable_most_optimizations", True)
 
 
 @pytest.fixture(scope="session")
-def compose():
-    """Compose the root config with overrides, as the command line does."""
+def text_path(tmp_path_factory) -> str:
+    """A small text, which stands in for the one that a task's YAML names: no law needs data."""
+    words = ["to", "be", "or", "not", "that", "is", "the", "question", "'tis", "nobler", "in", "mind", "café"]
+    lines = np.random.default_rng(0).choice(words, (503, 5))
+    path = tmp_path_factory.mktemp("text") / "small.txt"
+    path.write_text("\n".join(" ".join(line) for line in lines), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def build_task(text_path):
+    """Build the task of a YAML in conf/task, once."""
+
+    @functools.cache
+    def build_task(name: str):
+        node = yaml.safe_load((CONF / f"task/{name}.yaml").read_text(encoding="utf-8"))
+        node.pop("defaults", None)
+        return instantiate({**node, "path": text_path} if "path" in node else node)
+
+    return build_task
+
+
+@pytest.fixture(scope="session")
+def compose(text_path):
+    """Compose the root config with overrides, as the command line does; what reads a text reads the small one."""
 
     def compose(*overrides: str) -> DictConfig:
         with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
             config = hydra.compose("config", overrides=[*overrides, "name=test"])
-        return OmegaConf.create({key: value for key, value in config.items()})
+        config = OmegaConf.create({key: value for key, value in config.items()})
+        if "path" in config.task:
+            config.task.path = text_path
+        return config
 
     return compose

@@ -1,6 +1,7 @@
 """Measure a model on a fixed set."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +34,12 @@ def evaluate_set(apply: Apply, task: Task, params: Params, batch: Batch, batch_s
 
 
 def finalise(sums: Sums) -> dict[str, Array]:
-    """Divide each total by its weight; a metric that met no weight is NaN."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return {name: total / weight for name, (total, weight) in sums.items()}
+    """Divide each total by its weight; a metric that met no weight is NaN.
+
+    A perplexity is summed as its logarithm, so it is exp(total / weight).
+    """
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        means: dict[str, Any] = {name: total / weight for name, (total, weight) in sums.items()}
+        if "perplexity" in means:
+            means["perplexity"] = np.exp(means["perplexity"])
+        return means

@@ -6,8 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hydra.utils import instantiate
-from omegaconf import OmegaConf
 
 from seqlab.evaluation.evaluate import evaluate_set, finalise
 from seqlab.types import Batch
@@ -17,11 +15,9 @@ N_ROWS = 13
 
 
 @pytest.fixture(scope="module", params=sorted(path.stem for path in GROUP.glob("*.yaml")))
-def case(request):
+def case(request, build_task):
     """A task, a small set, and a model that is right up to a noise that depends on the row alone."""
-    config = OmegaConf.load(GROUP / f"{request.param}.yaml")
-    config.pop("defaults", None)
-    task = instantiate(config)
+    task = build_task(request.param)
     batch = jax.jit(task.sample, static_argnums=1)(jax.random.key(0), N_ROWS)
 
     def apply(scale, batch: Batch):
@@ -72,4 +68,11 @@ def test_replicas_are_measured_side_by_side(case):
 
 def test_finalise_divides_once_and_calls_an_unmet_metric_nan():
     values = finalise({"loss": (jnp.array([6.0, 0.0]), jnp.array([4.0, 0.0]))})
+    np.testing.assert_array_equal(values["loss"], [1.5, np.nan])
+
+
+def test_finalise_takes_a_perplexity_for_the_exponential_of_its_mean():
+    sums = {name: (jnp.array([6.0, 0.0]), jnp.array([4.0, 0.0])) for name in ("loss", "perplexity")}
+    values = finalise(sums)
+    np.testing.assert_allclose(values["perplexity"], np.exp([1.5, np.nan]))
     np.testing.assert_array_equal(values["loss"], [1.5, np.nan])

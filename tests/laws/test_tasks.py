@@ -4,14 +4,13 @@
 import dataclasses
 import functools
 from pathlib import Path
+from typing import get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
-from omegaconf import OmegaConf
 
 from seqlab.evaluation.evaluate import finalise
 from seqlab.tasks.adding import Adding
@@ -29,11 +28,9 @@ NAMES = sorted(path.stem for path in (CONF / "task").glob("*.yaml"))
 B = 7
 
 
-@functools.cache
-def build(name):
-    config = OmegaConf.load(CONF / f"task/{name}.yaml")
-    config.pop("defaults", None)
-    return instantiate(config)
+@pytest.fixture
+def task(request, build_task):
+    return build_task(request.param)
 
 
 @functools.cache
@@ -46,7 +43,7 @@ def evaluation_sets(task):
     return task.evaluation_sets()
 
 
-every_task = pytest.mark.parametrize("task", [build(name) for name in NAMES], ids=NAMES)
+every_task = pytest.mark.parametrize("task", NAMES, indirect=True)
 
 
 def equal(left, right):
@@ -69,18 +66,16 @@ def best_constant(task, batch):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_yaml_composes_with_a_model_that_fits(name):
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("config", [f"task={name}"])
+def test_yaml_composes_with_a_model_that_fits(compose, build_task, name):
+    config = compose(f"task={name}")
     task = instantiate(config.task)
-    assert task == build(name)
+    assert task == build_task(name)
     assert ("pool" in config.model) == (not task.per_step)
     assert ("vocab_size" in config.model.inputs) == (task.vocab_size is not None)
 
 
-@every_task
-def test_first_line_says_the_task_and_its_command(task):
-    name = type(task).__module__.rsplit(".", 1)[1]
+@pytest.mark.parametrize("name", NAMES)
+def test_first_line_says_the_task_and_its_command(name):
     first_line = (CONF / f"task/{name}.yaml").read_text().splitlines()[0]
     assert first_line.startswith("# ")
     assert f"python -m seqlab.train task={name}" in first_line
@@ -100,7 +95,7 @@ def test_samples_and_evaluation_sets_keep_their_promises(task):
     check_batch(sampler(task)(jax.random.key(0), B), task)
     for batch in evaluation_sets(task).values():
         check_batch(batch, task)
-        assert len(batch.inputs) == task.n_eval
+        assert len(batch.inputs) == (task.n_eval or len(batch.inputs))
         if batch.lengths is not None:
             padded = np.arange(batch.inputs.shape[1]) >= np.asarray(batch.lengths)[:, None]
             assert padded.any()
@@ -112,6 +107,9 @@ def test_the_solver_is_best_and_sees_the_inputs_alone(task):
     batch = evaluation_sets(task)["validation"]
     solved = finalise(jax.jit(lambda b: task.measure(task.solve(only_inputs(b)), b))(batch))
     constant = finalise(jax.jit(task.measure)(best_constant(task, batch), batch))
+    if not getattr(task, "solved_exactly", True):
+        assert 0 < solved["loss"] < constant["loss"] - 0.1
+        return
     assert solved["loss"] < 1e-6 < 0.1 < constant["loss"]
     for metric in solved:
         if "accuracy" in metric or metric.startswith("within"):
@@ -225,7 +223,7 @@ def test_memoryless_losses_are_the_documented_ones():
 
 @every_task
 def test_sizes_out_of_range_are_refused_in_a_sentence(task):
-    sizes = [field.name for field in dataclasses.fields(task)]
+    sizes = [field.name for field in dataclasses.fields(task) if int in (field.type, *get_args(field.type))]
     assert "n_eval" in sizes
     for size in sizes:
         for value in (0, -3, 2.5, "many"):
