@@ -11,6 +11,7 @@ from rich.table import Table
 
 from seqlab.build import build
 from seqlab.cli import run_command
+from seqlab.data.text import keep_vocabulary
 from seqlab.evaluation.evaluate import finalise
 from seqlab.training.checkpoint import Checkpoints
 from seqlab.training.devices import start
@@ -40,6 +41,7 @@ def evaluate(config: DictConfig) -> float:
     checkpoints = Checkpoints(directory / "checkpoints")
     state, _ = checkpoints.restore(config.checkpoint, programs.state_like)
     checkpoints.close()
+    keep_vocabulary(parts.task, directory)
     programs.compile_evaluation()
     measured: Measured = {
         name: {metric: measure_values(values.tolist()) for metric, values in finalise(sums).items()}

@@ -13,6 +13,7 @@ from seqlab.analysis.config_tree import print_config
 from seqlab.analysis.figures import plot_learning_curves
 from seqlab.build import Parts, build, build_loggers
 from seqlab.cli import FAILED_OBJECTIVE, run_command
+from seqlab.data.text import keep_vocabulary
 from seqlab.training.checkpoint import Checkpoints
 from seqlab.training.devices import start
 from seqlab.training.loggers.composite import Loggers
@@ -63,6 +64,7 @@ def _run(parts: Parts, programs: Programs, directory: RunDirectory, began: float
             f"{directory.path} is at step {resumed_from} already: trainer.steps={settings.steps} would go back.",
         )
         read_events(directory.metrics_path)
+    keep_vocabulary(parts.task, directory.path)
     directory.record()
     print_config(parts.config)
     _print_decay(parts, programs)

@@ -1,4 +1,4 @@
-"""The command `seqlab.train` on a run that is there: what is refused leaves it as it was."""
+"""The command lines on a run that is there: what is refused leaves it as it was."""
 
 import os
 import shutil
@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-TRAIN = [sys.executable, "-m", "seqlab.train"]
 TINY = ("+debug=tiny", "task.length=5", "model/cell=rnn", "trainer.cpu_devices=1", "logger=[]", "trainer.steps=6")
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, command: str = "seqlab.train") -> subprocess.CompletedProcess[str]:
     # JAX, imported before seqlab by the tests, has put its own log level into the environment.
     environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
-    return subprocess.run([*TRAIN, *arguments], capture_output=True, text=True, timeout=300, env=environment)
+    return subprocess.run(
+        [sys.executable, "-m", command, *arguments], capture_output=True, text=True, timeout=300, env=environment
+    )
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -59,4 +60,21 @@ def test_what_cannot_be_gone_on_with_is_left_as_it_was(trained, tmp_path, damage
     assert refused.returncode == 2, refused.stderr
     assert told in refused.stderr and "Traceback" not in refused.stderr
     assert len(refused.stderr.strip().splitlines()) == 1
+    assert contents(directory) == before
+
+
+@pytest.mark.slow
+def test_a_run_is_not_gone_on_with_on_a_text_with_another_vocabulary(tmp_path):
+    directory, text, other = tmp_path / "run", tmp_path / "text.txt", tmp_path / "other.txt"
+    text.write_text("ab cd. " * 53)
+    other.write_text("ef cd. " * 53)
+    trained = run(*TINY, "task=char_lm", f"task.path={text}", f"hydra.run.dir={directory}")
+    assert trained.returncode == 0, trained.stderr
+    before = contents(directory)
+    refused = run(f"run={directory}", f"task.path={other}", command="seqlab.evaluate")
+    text.write_text(other.read_text())
+    for answer in (refused, run(f"resume={directory}", "trainer.steps=9")):
+        assert answer.returncode == 2, answer.stderr
+        assert answer.stderr.startswith("The text of this task has another vocabulary than ")
+        assert answer.stderr.count("\n") == 1
     assert contents(directory) == before

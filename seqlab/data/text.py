@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from seqlab.data.fetch import SHAKESPEARE
-from seqlab.types import UserError, require
+from seqlab.types import Task, UserError, require
 
 KINDS = ("char", "byte", "word")
 UNKNOWN = "<unk>"
@@ -128,8 +128,10 @@ class Vocabulary:
         return (np.arange(self.size) & 0xC0) != 0x80 if self.kind == "byte" else np.ones(self.size, bool)
 
     def save(self, path: Path) -> None:
-        """Write the vocabulary as JSON."""
-        path.write_text(json.dumps(dataclasses.asdict(self)) + "\n", encoding="utf-8")
+        """Write the vocabulary as JSON, whole or not at all."""
+        beside = path.with_name(f".{path.name}")
+        beside.write_text(json.dumps(dataclasses.asdict(self)) + "\n", encoding="utf-8")
+        beside.replace(path)
 
     @classmethod
     def load(cls, path: Path) -> "Vocabulary":
@@ -143,6 +145,24 @@ class Vocabulary:
             return cls(node["kind"], tuple(node["tokens"]))
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"The vocabulary {path} cannot be read: it is damaged.") from error
+
+
+def keep_vocabulary(task: Task, directory: Path) -> None:
+    """Save the vocabulary of a task that has one, or require that the one in the directory is the same.
+
+    Parameters fit any text whose vocabulary has the right size, but their ids would mean other tokens.
+
+    Raises   UserError where it differs.
+    """
+    vocabulary, path = getattr(task, "vocabulary", None), directory / "vocabulary.json"
+    if vocabulary is None:
+        return
+    if not path.exists():
+        vocabulary.save(path)
+    require(
+        Vocabulary.load(path) == vocabulary,
+        f"The text of this task has another vocabulary than {path}, with which the run was trained: look at task.",
+    )
 
 
 def require_kind(owner: str, kind: str) -> None:

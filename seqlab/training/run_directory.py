@@ -43,6 +43,7 @@ class RunDirectory:
 
     config.yaml  overrides.yaml   the resolved config and what the command line changed
     environment.json              versions, commit, devices and command line, one entry for each time it was started
+    vocabulary.json               the tokens and their ids, of a task that reads text
     metrics.jsonl  summary.json  checkpoints/  figures/  evaluations/
     """
 

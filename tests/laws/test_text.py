@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from seqlab.data.fetch import SHAKESPEARE, fetch_shakespeare, strip_markdown
-from seqlab.data.text import KINDS, Vocabulary, read_text, split_by_position
+from seqlab.data.text import KINDS, Vocabulary, keep_vocabulary, read_text, split_by_position
+from seqlab.tasks.language_model import LanguageModel
+from seqlab.tasks.reverse import Reverse
 from seqlab.types import UserError
 
 TRICKY = "naïve — Straße\tЖ 日本語 👩‍🚀 e\u0301 \u202eשלום\u2028\ufeffend  two\n\n 'don't' _a_b 3.14 \r\x00 <unk>\n"
@@ -58,6 +60,16 @@ def test_a_saved_vocabulary_is_the_same(tmp_path, kind):
     vocabulary = Vocabulary.fit(kind, TRICKY)
     vocabulary.save(tmp_path / "vocabulary.json")
     assert Vocabulary.load(tmp_path / "vocabulary.json") == vocabulary
+
+
+def test_a_vocabulary_is_kept_once_and_no_other_taken_for_it(tmp_path, text_path):
+    keep_vocabulary(LanguageModel(text_path), tmp_path)
+    keep_vocabulary(LanguageModel(text_path, length=7), tmp_path)
+    with pytest.raises(UserError, match=r"another vocabulary than .*vocabulary\.json"):
+        keep_vocabulary(LanguageModel(text_path, kind="byte"), tmp_path)
+    assert Vocabulary.load(tmp_path / "vocabulary.json") == LanguageModel(text_path).vocabulary
+    assert [path.name for path in tmp_path.iterdir()] == ["vocabulary.json"]
+    keep_vocabulary(Reverse(), tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("content", (None, "{", "[]", '{"kind": "char"}'))
