@@ -1,4 +1,6 @@
-"""Masks, derived from lengths: True = may be looked at."""
+"""Masks, derived from lengths and positions: True = may be looked at."""
+
+from typing import NamedTuple
 
 import jax.numpy as jnp
 
@@ -15,3 +17,30 @@ def valid_mask(lengths_B: Array | None, n_steps: int) -> Array:
     if lengths_B is None:
         return jnp.ones((1, n_steps), bool)
     return jnp.arange(n_steps) < lengths_B[:, None]
+
+
+class Sight(NamedTuple):
+    """Who may look at whom.
+
+    mask_bts = valid_bs  and  s ≤ t, if `causal`  and  |t − s| < window, if there is one
+
+    Shapes   positions t_BT of the queries, s_BS of the keys, valid_BS: which keys there are; B may be 1 in each.
+    """
+
+    t_BT: Array
+    s_BS: Array
+    valid_BS: Array
+    causal: bool = False
+    window: int | None = None
+
+    def mask(self) -> Array:
+        """Give mask_BTS."""
+        ahead_BTS = self.t_BT[:, :, None] - self.s_BS[:, None, :]
+        mask_BTS = jnp.broadcast_to(
+            self.valid_BS[:, None, :], jnp.broadcast_shapes(ahead_BTS.shape, self.valid_BS[:, None].shape)
+        )
+        if self.causal:
+            mask_BTS &= ahead_BTS >= 0
+        if self.window is not None:
+            mask_BTS &= jnp.abs(ahead_BTS) < self.window
+        return mask_BTS

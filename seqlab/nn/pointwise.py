@@ -4,6 +4,8 @@ What a derivative names is what the recurrence has to keep for each step. JAX's 
 the like; these keep y, which the cell's next product keeps anyway.
 """
 
+import math
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -76,3 +78,22 @@ def _standardise(a):
 def _standardise_jvp(primals, tangents):
     (y, r), d = _standardise(*primals), tangents[0]
     return y, r * (d - d.mean(0, keepdims=True) - y * (y * d).mean(0, keepdims=True))
+
+
+@jax.custom_jvp
+def gelu(a: Array) -> Array:
+    """a Φ(a), Φ by its tanh formula (Hendrycks & Gimpel 2016, arXiv:1606.08415, §2); keeps its derivative alone."""
+    return _gelu(a)[0]
+
+
+def _gelu(a):
+    c = math.sqrt(2 / math.pi)
+    t = lax.tanh(c * (a + 0.044715 * a**3))
+    slope = 0.5 * (1 + t) + 0.5 * a * (1 - t * t) * c * (1 + 3 * 0.044715 * a * a)
+    return 0.5 * a * (1 + t), slope
+
+
+@gelu.defjvp
+def _gelu_jvp(primals, tangents):
+    (y, slope), d = _gelu(*primals), tangents[0]
+    return y, slope * d
