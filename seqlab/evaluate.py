@@ -9,19 +9,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from seqlab.build import build
 from seqlab.cli import run_command
-from seqlab.data.text import keep_vocabulary
 from seqlab.evaluation.evaluate import finalise
-from seqlab.training.checkpoint import Checkpoints
+from seqlab.restore import restore
 from seqlab.training.devices import start
 from seqlab.training.files import to_json, write_whole
-from seqlab.training.programs import Programs
-from seqlab.training.run_directory import read_config
-from seqlab.training.settings import require_choice
 from seqlab.training.summary import Measured, format_measured, measure_values
-
-CHECKPOINTS = ("best", "latest")
 
 
 def evaluate(config: DictConfig) -> float:
@@ -32,23 +25,14 @@ def evaluate(config: DictConfig) -> float:
 
     Raises   UserError for a directory that holds no run or no checkpoint, and for parameters that do not fit.
     """
-    require_choice("checkpoint", config.checkpoint, CHECKPOINTS)
-    directory = Path(config.run)
-    read_config(directory)
-    devices = start(config.trainer.cpu_devices)
-    parts = build(config)
-    programs = Programs(parts.task, parts.sets, parts.model, parts.optimiser, parts.settings, devices, parts.seeds)
-    checkpoints = Checkpoints(directory / "checkpoints")
-    state, _ = checkpoints.restore(config.checkpoint, programs.state_like)
-    checkpoints.close()
-    keep_vocabulary(parts.task, directory)
+    parts, programs, state = restore(config, start(config.trainer.cpu_devices))
     programs.compile_evaluation()
     measured: Measured = {
         name: {metric: measure_values(values.tolist()) for metric, values in finalise(sums).items()}
         for name, sums in programs.evaluate(state.eval_params).items()
     }
     now = datetime.datetime.now()
-    path = directory / "evaluations" / f"{now:%Y-%m-%d_%H-%M-%S-%f}.json"
+    path = Path(config.run) / "evaluations" / f"{now:%Y-%m-%d_%H-%M-%S-%f}.json"
     path.parent.mkdir(exist_ok=True)
     record = {
         "checkpoint": config.checkpoint,

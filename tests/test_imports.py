@@ -16,12 +16,21 @@ FLOORS = (
     ("seqlab",),
     ("seqlab.types",),
     ("seqlab.nn", "seqlab.data", "seqlab.tasks"),
-    ("seqlab.models",),
+    ("seqlab.models", "seqlab.decoding"),
     ("seqlab.training", "seqlab.evaluation"),
     ("seqlab.build", "seqlab.cli", "seqlab.overrides", "seqlab.analysis"),
-    ("seqlab.train", "seqlab.evaluate"),
+    ("seqlab.restore",),
+    ("seqlab.train", "seqlab.evaluate", "seqlab.generate"),
 )
-MAY_USE_HYDRA = ("seqlab.build", "seqlab.cli", "seqlab.overrides", "seqlab.train", "seqlab.evaluate")
+MAY_USE_HYDRA = (
+    "seqlab.build",
+    "seqlab.cli",
+    "seqlab.overrides",
+    "seqlab.restore",
+    "seqlab.train",
+    "seqlab.evaluate",
+    "seqlab.generate",
+)
 NAMED_BY_YAML_ALONE = {
     target
     for group in ("task", "model/cell")

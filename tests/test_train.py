@@ -64,6 +64,31 @@ def test_what_cannot_be_gone_on_with_is_left_as_it_was(trained, tmp_path, damage
 
 
 @pytest.mark.slow
+def test_a_language_model_writes_after_its_prompt(tmp_path):
+    """And refuses, in one sentence each, what it cannot write."""
+    directory, text = tmp_path / "run", tmp_path / "text.txt"
+    text.write_text("ab cd. " * 53)
+    sizes = ("model.encoder.features=8", "model.encoder.mixer.n_heads=2", "model.encoder.mixer.max_length=41")
+    transformer = ("model/encoder=transformer", *sizes, "trainer.cpu_devices=1", "logger=[]", "trainer.steps=6")
+    trained = run("+debug=tiny", *transformer, "task=char_lm", f"task.path={text}", f"hydra.run.dir={directory}")
+    assert trained.returncode == 0, trained.stderr
+    options = (f"run={directory}", "prompt=ab", "n_tokens=37")
+    one, again, other = (run(*options, f"draw_seed={seed}", command="seqlab.generate").stdout for seed in (0, 0, 1))
+    assert one.startswith("ab") and len(one) == 2 + 37 + 1 and set(one) <= set("abcd. \n")
+    assert one == again != other
+    several = run(*options, "n=3", "temperature=0", command="seqlab.generate").stdout.split("--- ")[1:]
+    assert len(several) == 3 and len({answer.partition("\n")[2] for answer in several}) == 1
+    for override, told in (
+        ("n_tokens=40", "prompt and text are 42 tokens together, but the model has room for 41"),
+        ("prompt=''", "a prompt is empty"),
+        ("temperature=-1", "temperature is -1"),
+        ("replica=1", "replica is 1, but the run has 1"),
+    ):
+        refused = run(*options, override, command="seqlab.generate")
+        assert refused.returncode == 2 and told in refused.stderr and refused.stderr.count("\n") == 1, refused.stderr
+
+
+@pytest.mark.slow
 def test_a_run_is_not_gone_on_with_on_a_text_with_another_vocabulary(tmp_path):
     directory, text, other = tmp_path / "run", tmp_path / "text.txt", tmp_path / "other.txt"
     text.write_text("ab cd. " * 53)

@@ -16,7 +16,7 @@ class Tagger(nn.Module):
     logits_t = W encoder(inputs(x))_t + b    and 0 past the length
 
     Shapes   ids_BT or u_BTD, lengths_B -> logits_BTV with V = `n_outputs`;
-             a step: state, ids_B or u_BD -> state, logits_BV.
+             a step: state, ids_B or u_BD -> state, logits_BV; a prompt: state, ids_BT -> state, logits_BV after it.
     Raises   UserError for a bad size or rate.
     """
 
@@ -46,6 +46,15 @@ class Tagger(nn.Module):
     def init_state(self, batch_size: int) -> Any:
         """Give the state before the first step."""
         return self.encoder.init_state(batch_size)
+
+    def room(self) -> int | None:
+        """Give the most steps that a state has room for, None for no limit."""
+        return self.encoder.room() if hasattr(self.encoder, "room") else None
+
+    def read(self, state: Any, inputs: Array, lengths_B: Array) -> tuple[Any, Array]:
+        """Go on by a prompt of each row's own length, without dropout."""
+        encoding = self.encoder(self.inputs(inputs, lengths_B, train=False), lengths_B, state=state, train=False)
+        return encoding.state, self.head(encoding.last_BF)
 
     def step(self, state: Any, inputs: Array) -> tuple[Any, Array]:
         """Read one step, without dropout: stepping through a row equals reading it whole."""

@@ -116,7 +116,7 @@ class Learned(VectorPositions):
             "set a greater max_length or take positions without an end (sinusoidal, rotary, alibi, relative)",
         )
         E_Nd = self.param("embedding", nn.initializers.normal(0.02), (self.max_length, d))
-        return E_Nd.at[t_BT].get(mode="fill", wrap_negative_indices=False)
+        return jnp.asarray(E_Nd).at[t_BT].get(mode="fill", wrap_negative_indices=False)
 
 
 class Rotary(Positions):

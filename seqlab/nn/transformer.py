@@ -125,6 +125,12 @@ class Transformer(nn.Module):
         check_choice("norm", self.norm, NORMS)
         check_choice("placement", self.placement, ("pre", "post"))
 
+    def room(self) -> int | None:
+        """The most steps that a state has room for, None for no limit."""
+        parts = self.mixer(features=self.features, parent=None), self.positions(parent=None)
+        limits = [part.max_length for part in parts if hasattr(part, "max_length")]
+        return min(limits) if limits else None
+
     def init_state(self, batch_size: int) -> TransformerState:
         one = self.mixer(features=self.features, parent=None).bind({}).init_state(batch_size)
         mixers = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], self.n_layers, 1), one)

@@ -1,0 +1,41 @@
+"""A trained run brought back: its parts, its programs and the state of a checkpoint."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+from omegaconf import DictConfig
+
+from seqlab.build import Parts, build
+from seqlab.data.text import keep_vocabulary
+from seqlab.training.checkpoint import Checkpoints
+from seqlab.training.programs import Programs
+from seqlab.training.run_directory import read_config
+from seqlab.training.settings import require_choice
+from seqlab.training.state import State
+
+CHECKPOINTS = ("best", "latest")
+
+
+class Restored(NamedTuple):
+    parts: Parts
+    programs: Programs
+    state: State
+
+
+def restore(config: DictConfig, devices: list[jax.Device]) -> Restored:
+    """Build what the config of a command with `run` and `checkpoint` says, and read the checkpoint.
+
+    Raises   UserError for a directory that holds no run or no checkpoint, and for parameters or a vocabulary that do
+             not fit.
+    """
+    require_choice("checkpoint", config.checkpoint, CHECKPOINTS)
+    directory = Path(config.run)
+    read_config(directory)
+    parts = build(config)
+    programs = Programs(parts.task, parts.sets, parts.model, parts.optimiser, parts.settings, devices, parts.seeds)
+    checkpoints = Checkpoints(directory / "checkpoints")
+    state, _ = checkpoints.restore(config.checkpoint, programs.state_like)
+    checkpoints.close()
+    keep_vocabulary(parts.task, directory)
+    return Restored(parts, programs, state)
