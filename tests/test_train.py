@@ -46,9 +46,14 @@ def damage_checkpoint(directory: Path) -> None:
     ("damage", "steps", "told"),
     [
         (damage_record, 9, "is not an event"),
-        (damage_checkpoint, 9, "is damaged"),
+        pytest.param(damage_checkpoint, 9, "is damaged", marks=pytest.mark.slow),
         (lambda directory: None, 4, "is at step 6 already"),
-        (lambda directory: (directory / "overrides.yaml").write_text("a: [b"), 9, "overrides.yaml cannot be read"),
+        pytest.param(
+            lambda directory: (directory / "overrides.yaml").write_text("a: [b"),
+            9,
+            "overrides.yaml cannot be read",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_cannot_be_gone_on_with_is_left_as_it_was(trained, tmp_path, damage, steps, told):

@@ -56,8 +56,7 @@ def by_hand(q, k, v, sight):
     return y
 
 
-@pytest.mark.parametrize("n_kv_heads", [H, 3, 1])
-@pytest.mark.parametrize("options", SIGHTS.values(), ids=SIGHTS)
+@pytest.mark.parametrize(("options", "n_kv_heads"), list(zip(SIGHTS.values(), [H, 3, 1, 2], strict=True)), ids=SIGHTS)
 def test_it_is_its_definition(options, n_kv_heads):
     q, k, v = draw(n_kv_heads)
     y, weights = jax.jit(lambda *a: attend(*a, look(**options), bias=bias, implementation="plain"))(q, k, v)
@@ -67,8 +66,7 @@ def test_it_is_its_definition(options, n_kv_heads):
     np.testing.assert_allclose(rows, np.broadcast_to(sees[:, None], rows.shape), atol=1e-6)
 
 
-@pytest.mark.parametrize("chunk", [1, 3, 4, T])
-@pytest.mark.parametrize("options", SIGHTS.values(), ids=SIGHTS)
+@pytest.mark.parametrize(("options", "chunk"), list(zip(SIGHTS.values(), [3, 4, 1, T], strict=True)), ids=SIGHTS)
 def test_chunks_change_nothing(options, chunk, monkeypatch):
     monkeypatch.setattr(attention, "CHUNK", chunk)
 
