@@ -1,4 +1,4 @@
-"""Our layers with the weights of torch.nn.RNN, LSTM and GRU against the files of golden/make_torch_golden.py."""
+"""Our layers with torch's weights against the files of golden/make_torch_golden.py."""
 
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,10 @@ from seqlab.nn.cells.gru import GRU
 from seqlab.nn.cells.lstm import LSTM
 from seqlab.nn.cells.rnn import RNN
 from seqlab.nn.recurrent import Bidirectional, Recurrent, Stack
+from seqlab.nn.self_attention import SelfAttention
+from seqlab.nn.torch_transformer import convert_torch_transformer
 from seqlab.nn.torch_weights import convert_torch_weights
+from seqlab.nn.transformer import Transformer
 from seqlab.types import UserError
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -144,3 +147,49 @@ def test_weights_that_do_not_fit_are_told_by_key(change, told):
 def test_layers_that_compute_another_function_are_refused(layer, told):
     with pytest.raises(UserError, match=told):
         convert_torch_weights(layer, {})
+
+
+def transformer(placement="pre", **change):
+    mixer = partial(SelfAttention, n_heads=3, causal=placement == "post")
+    fields = {"features": 6, "n_layers": 2, "d_ff": 7, "activation": "relu", "placement": placement}
+    return Transformer(mixer, **(fields | change))
+
+
+@pytest.mark.parametrize("placement", ["pre", "post"])
+def test_a_transformer_equals_torchs(placement):
+    """Outputs, and gradients in the input and in every weight: both directions (pre), causal (post), with lengths."""
+    with np.load(GOLDEN / f"torch_transformer_{placement}.npz") as file:
+        golden = dict(file)
+    model, weights = transformer(placement), take(golden, "weights/")
+
+    @jax.jit
+    def run(weights, x_BTD):
+        params = convert_torch_transformer(model, weights)
+        y_BTF = model.apply({"params": params}, x_BTD, golden["lengths_B"]).y_BTF
+        return (golden["weigh/y_BTF"] * y_BTF).sum(), y_BTF
+
+    (loss, y_BTF), (dweights, dx) = jax.value_and_grad(run, (0, 1), has_aux=True)(weights, golden["x_BTD"])
+    np.testing.assert_allclose(y_BTF, golden["y_BTF"], atol=2e-5)
+    np.testing.assert_allclose(loss, golden["loss"], rtol=1e-4)
+    np.testing.assert_allclose(dx, golden["grad/x_BTD"], atol=1e-4)
+    for key, gradient in dweights.items():
+        np.testing.assert_allclose(gradient, golden[f"grad/{key}"], atol=2e-4, err_msg=key)
+
+
+@pytest.mark.parametrize(
+    ("change", "drop", "message"),
+    [
+        ({"activation": "gelu"}, None, "activation=relu"),
+        ({"norm": "rms"}, None, "norm=layer"),
+        ({"n_layers": 1}, None, r"layers\.1\.\S+ in the state dict is not expected"),
+        ({"placement": "post"}, None, r"norm\.\w+ in the state dict is not expected"),
+        ({"d_ff": 11}, None, r"linear1\.weight has shape \(7, 6\), but this layer needs \(11, 6\)"),
+        ({}, "layers.1.linear2.bias", r"layers\.1\.linear2\.bias is missing"),
+    ],
+)
+def test_a_transformer_of_another_function_is_refused(change, drop, message):
+    with np.load(GOLDEN / "torch_transformer_pre.npz") as file:
+        weights = take(dict(file), "weights/")
+    weights.pop(drop, None)
+    with pytest.raises(UserError, match=message):
+        convert_torch_transformer(transformer(**change), weights)

@@ -1,6 +1,5 @@
 """Weights of torch.nn.RNN, LSTM and GRU as parameters of our layers."""
 
-import difflib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -9,6 +8,7 @@ import jax.numpy as jnp
 
 from seqlab.nn.affine import carry_dtype
 from seqlab.nn.cell import Cell
+from seqlab.nn.checks import check_weights
 from seqlab.nn.recurrent import Bidirectional, Recurrent, Stack
 from seqlab.types import Array, Params, UserError, require
 
@@ -135,22 +135,10 @@ def _take(state_dict: Mapping[str, Any], suffixes: list[str], n_layers: int, F: 
         for suffix in suffixes:
             parts = {"weight_ih": (G, d_input), "weight_hh": (G, F), "bias_ih": (G,), "bias_hh": (G,)}
             shapes |= {f"{part}_l{n}{suffix}": shape for part, shape in parts.items()}
-    _require_keys(list(shapes), state_dict)
-    weights = {}
-    for key, shape in shapes.items():
-        a = jnp.asarray(state_dict.get(key, jnp.zeros(shape)))
-        require(a.shape == shape, f"{key} has shape {a.shape}, but this layer needs {shape}.")
-        weights[key] = a.astype(carry_dtype(a.dtype))
-    return weights
-
-
-def _require_keys(expected: list[str], state_dict: Mapping[str, Any]) -> None:
     for key in state_dict:
         if key.startswith("weight_hr"):
             raise UserError(f"{key} is the projection of a torch LSTM with proj_size, which our LSTM does not have.")
-        nearest = difflib.get_close_matches(key, expected, n=1, cutoff=0.0)[0]
-        require(key in expected, f"{key} in the state dict is not expected by this layer; the nearest is {nearest}.")
     has_bias = any(key.startswith("bias") for key in state_dict)
-    for key in expected:
-        if has_bias or not key.startswith("bias"):
-            require(key in state_dict, f"{key} is missing from the state dict, but this layer needs it.")
+    check_weights(state_dict, shapes, [] if has_bias else [key for key in shapes if key.startswith("bias")])
+    weights = {key: jnp.asarray(state_dict.get(key, jnp.zeros(shape))) for key, shape in shapes.items()}
+    return {key: a.astype(carry_dtype(a.dtype)) for key, a in weights.items()}

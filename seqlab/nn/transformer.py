@@ -1,6 +1,7 @@
 """The Transformer: blocks that mix over time, then think at each step."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -15,7 +16,7 @@ from seqlab.nn.positions import Positions
 from seqlab.nn.self_attention import last_step
 from seqlab.types import Array, Encoding, require
 
-NORMS: dict[str, Callable[..., nn.Module]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
+NORMS: dict[str, Callable[..., nn.Module]] = {"layer": partial(nn.LayerNorm, epsilon=1e-5), "rms": nn.RMSNorm}
 ACTIVATIONS = ("relu", "gelu", "swiglu")
 
 

@@ -1,4 +1,4 @@
-"""Write what torch.nn.RNN, LSTM and GRU compute into small files, which tests/test_torch_parity.py compares with.
+"""Write what torch.nn.RNN, LSTM, GRU and TransformerEncoder compute into small files for tests/test_torch_parity.py.
 
 Run by hand, with PyTorch (2.13.0 wrote the files in the repository; the tests need the files only):
 
@@ -10,6 +10,7 @@ One file for each kind, number of layers (1, 2) and direction (uni, bi), named `
     y_BTF, h_NBF, c_NBF           outputs (zeros past the length) and final states (c of the LSTM alone)
     weigh/y_BTF, /h_NBF, /c_NBF   random G of the scalar loss L = Σ G_y y + Σ G_h h + Σ G_c c
     loss, grad/x_BTD, grad/<key>  L, and its gradients in the input and in every weight
+and `torch_transformer_<pre|post>.npz` of two layers, pre without and post with a causal mask, likewise.
 Everything is computed in float64 from numbers that float32 holds, and rounded to float32 once.
 """
 
@@ -59,7 +60,38 @@ def make(kind: str, n_layers: int, bidirectional: bool, seed: int) -> dict[str, 
     return {name: a.detach().numpy().astype(np.float32) for name, a in arrays.items()} | {"lengths_B": LENGTHS}
 
 
+def make_transformer(placement: str, seed: int) -> dict[str, np.ndarray]:
+    """The same for an encoder of two Transformer layers."""
+    rng = np.random.default_rng(seed)
+
+    def draw(shape, scale=1.0):
+        return torch.tensor(rng.normal(scale=scale, size=shape).astype(np.float32), dtype=torch.float64)
+
+    pre = placement == "pre"
+    layer = torch.nn.TransformerEncoderLayer(6, 3, 7, dropout=0.0, batch_first=True, norm_first=pre)
+    norm = torch.nn.LayerNorm(6) if pre else None
+    module = torch.nn.TransformerEncoder(layer, 2, norm, enable_nested_tensor=False).double()
+    with torch.no_grad():
+        for weight in module.parameters():
+            weight.copy_(draw(weight.shape, scale=0.5))
+    x_BTD = draw((B, T, 6)).requires_grad_()
+    padding_BT = torch.arange(T) >= torch.tensor(LENGTHS)[:, None]
+    future_TT = None if pre else torch.triu(torch.ones(T, T, dtype=torch.bool), 1)
+    y_BTF = module(x_BTD, future_TT, padding_BT).masked_fill(padding_BT[..., None], 0)
+    weigh = draw(y_BTF.shape)
+    loss = (weigh * y_BTF).sum()
+    loss.backward()
+    arrays = {"x_BTD": x_BTD, "loss": loss, "grad/x_BTD": x_BTD.grad, "y_BTF": y_BTF, "weigh/y_BTF": weigh}
+    arrays |= {f"weights/{key}": weight for key, weight in module.named_parameters()}
+    arrays |= {f"grad/{key}": weight.grad for key, weight in module.named_parameters()}
+    return {name: a.detach().numpy().astype(np.float32) for name, a in arrays.items()} | {"lengths_B": LENGTHS}
+
+
 if __name__ == "__main__":
+    for seed, placement in enumerate(("pre", "post")):
+        path = Path(__file__).parent / f"torch_transformer_{placement}.npz"
+        np.savez_compressed(path, **make_transformer(placement, seed))  # type: ignore[arg-type]
+        print(path.name, path.stat().st_size)
     for seed, (kind, n_layers, bidirectional) in enumerate(product(KINDS, (1, 2), (False, True))):
         path = Path(__file__).parent / f"torch_{kind}_{n_layers}_{'bi' if bidirectional else 'uni'}.npz"
         np.savez_compressed(path, **make(kind, n_layers, bidirectional, seed))  # type: ignore[arg-type]
