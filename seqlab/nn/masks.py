@@ -19,6 +19,14 @@ def valid_mask(lengths_B: Array | None, n_steps: int) -> Array:
     return jnp.arange(n_steps) < lengths_B[:, None]
 
 
+def last_step(y_BTF: Array, lengths_B: Array | None) -> Array:
+    """The output at each row's last real step, zeros for a row without one."""
+    if lengths_B is None:
+        return y_BTF[:, -1]
+    last_BF = jnp.take_along_axis(y_BTF, jnp.maximum(lengths_B - 1, 0)[:, None, None], 1)[:, 0]
+    return jnp.where(lengths_B[:, None] > 0, last_BF, 0)
+
+
 class Sight(NamedTuple):
     """Who may look at whom.
 

@@ -12,7 +12,7 @@ from seqlab.nn.affine import carry_dtype
 from seqlab.nn.cell import Cell
 from seqlab.nn.checks import check_choice, check_lengths, check_positive
 from seqlab.nn.dropout import check_rate, dropout_mask, zoneout_masks, zoneout_rates
-from seqlab.nn.masks import valid_mask
+from seqlab.nn.masks import last_step, valid_mask
 from seqlab.nn.recurrence import Given, recurrence, settle
 from seqlab.types import Array, Encoding, UserError, require
 
@@ -90,7 +90,9 @@ class Recurrent(nn.Module):
             state, y_BTF = recurrence(equation, self.reverse, weights, state, x_BTD, Given(valid_TB, zoneout, drop))
             last_BF = jax.tree.leaves(state)[-1].astype(y_BTF.dtype)
         else:
-            state, y_BTF, last_BF = self._plain_scan(state, x_BTD, valid_TB, zoneout)
+            state, y_BTF = self._plain_scan(state, x_BTD, valid_TB, zoneout)
+            # The padding's outputs are zeros: of all rows in reverse, the last output is at t = 0.
+            last_BF = y_BTF[:, 0] if self.reverse else last_step(y_BTF, lengths_B)
         if lengths_B is not None:
             last_BF = jnp.where(lengths_B[:, None] > 0, last_BF, 0)
         return Encoding(y_BTF, last_BF, state)
@@ -112,13 +114,7 @@ class Recurrent(nn.Module):
             advance, variable_broadcast="params", split_rngs={"params": False, "dropout": True}, reverse=self.reverse
         )
         state, y_TBF = scan(self.core, state, (x_BTD.swapaxes(0, 1), valid_TB, zoneout))
-        y_BTF = y_TBF.swapaxes(0, 1)
-        # The padding's outputs are zeros: of all rows in reverse, the last output is at t = 0.
-        if self.reverse:
-            return state, y_BTF, y_BTF[:, 0]
-        B = y_BTF.shape[0]
-        last_B = jnp.full(B, -1) if valid_TB is None else jnp.maximum(valid_TB.sum(0) - 1, 0)
-        return state, y_BTF, y_BTF[jnp.arange(B), last_B]
+        return state, y_TBF.swapaxes(0, 1)
 
 
 def advance(cell: nn.RNNCellBase, carry: Any, per_step: Any) -> tuple[Any, Array]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from seqlab.nn.attention import IMPLEMENTATIONS, Dropout, attend
 from seqlab.nn.checks import check_choice, check_lengths, check_positive
 from seqlab.nn.dropout import check_rate
-from seqlab.nn.masks import Sight, valid_mask
+from seqlab.nn.masks import Sight, last_step, valid_mask
 from seqlab.nn.positions import Positions
 from seqlab.nn.scores import ScaledDot
 from seqlab.types import Array, Encoding, require
@@ -136,11 +136,3 @@ class SelfAttention(nn.Module):
         if asked:
             self.sow("intermediates", "weights", weights_BHTS)
         return y_BTHK
-
-
-def last_step(y_BTF: Array, lengths_B: Array | None) -> Array:
-    """The output at each row's last real step, zeros for a row without one."""
-    if lengths_B is None:
-        return y_BTF[:, -1]
-    last_BF = jnp.take_along_axis(y_BTF, jnp.maximum(lengths_B - 1, 0)[:, None, None], 1)[:, 0]
-    return jnp.where(lengths_B[:, None] > 0, last_BF, 0)

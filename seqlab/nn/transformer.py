@@ -10,10 +10,9 @@ import jax.numpy as jnp
 
 from seqlab.nn.checks import check_choice, check_lengths, check_positive
 from seqlab.nn.dropout import check_rate
-from seqlab.nn.masks import valid_mask
+from seqlab.nn.masks import last_step, valid_mask
 from seqlab.nn.pointwise import gelu
 from seqlab.nn.positions import Positions
-from seqlab.nn.self_attention import last_step
 from seqlab.types import Array, Encoding, require
 
 NORMS: dict[str, Callable[..., nn.Module]] = {"layer": partial(nn.LayerNorm, epsilon=1e-5), "rms": nn.RMSNorm}
