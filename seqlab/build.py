@@ -12,9 +12,11 @@ from omegaconf import DictConfig, OmegaConf
 from seqlab.tasks.checks import check_batch
 from seqlab.training.optimiser import Optimiser
 from seqlab.training.settings import Settings
-from seqlab.types import Batch, Logger, Task, require
+from seqlab.types import Batch, Logger, Task, model_arguments, require
 
 SIZES = ("vocab_size", "d_input", "n_outputs")
+OUTPUTS = {"row": "one output for each row", "step": "one output for each step", "sequence": "a sequence of its own"}
+MODELS = {"row": "classifier", "step": "tagger", "sequence": "encoder_decoder"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,16 +90,17 @@ def require_fit(model: nn.Module, task: Task) -> None:
 
     def outputs(key: jax.Array) -> jax.Array:
         batch = task.sample(key, 1)
-        return model.init_with_output(key, batch.inputs, batch.lengths, train=False)[0]
+        return model.init_with_output(key, *model_arguments(model, batch), train=False)[0]
 
-    shape = jax.eval_shape(outputs, jax.random.key(0)).shape
-    per_step = len(shape) == 3
-    wanted, given = ("each step", "each row") if task.per_step else ("each row", "each step")
-    other = "tagger" if task.per_step else "classifier"
+    wanted, name = task.target_per, type(model).__name__
+    teacher_forced = getattr(model, "teacher_forced", False)
+    # A decoder has no use for targets that are no sequence, so that its outputs are asked for only where they are one.
+    shape = (0, 0, 0) if teacher_forced and wanted != "sequence" else jax.eval_shape(outputs, jax.random.key(0)).shape
+    given = "sequence" if teacher_forced else {2: "row", 3: "step"}[len(shape)]
     require(
-        per_step == task.per_step,
-        f"{type(task).__name__} wants one output for {wanted}, but {type(model).__name__} gives one for {given}: "
-        f"choose model={other}",
+        given == wanted,
+        f"{type(task).__name__} wants {OUTPUTS[wanted]}, but {name} gives {OUTPUTS[given]}: "
+        f"choose model={MODELS[wanted]}",
     )
     require(
         shape[-1] == task.n_outputs,

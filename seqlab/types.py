@@ -34,13 +34,21 @@ class Batch:
     """What a task hands to a model and to its own measure.
 
     Shapes   inputs_BT (ids) or inputs_BTD (vectors); lengths_B, or None when every row is full;
-             targets and weights: _B for one target a row, _BT (targets of vectors: _BTV) for one a step.
+             targets and weights: _B for one target a row, _BT (targets of vectors: _BTV) for one a step; for a
+             sequence of its own _BT with another T, ended by the weights.
     """
 
     inputs: Array
     lengths: Array | None
     targets: Array
     weights: Array
+
+
+def model_arguments(model: Any, batch: Batch) -> tuple[Array | None, ...]:
+    """What a model reads of a batch; the targets too, where it is taught by them (`teacher_forced`)."""
+    if getattr(model, "teacher_forced", False):
+        return batch.inputs, batch.lengths, batch.targets, batch.weights
+    return batch.inputs, batch.lengths
 
 
 @struct.dataclass
@@ -70,7 +78,8 @@ class SequenceLayer(Protocol):
 class Task(Protocol):
     """What is to be predicted, as pure functions.
 
-    `vocab_size` is None for vector inputs, `d_input` is None for tokens. `per_step`: one target a step, or one a row.
+    `vocab_size` is None for vector inputs, `d_input` is None for tokens. `target_per`: one target a "row", one a
+    "step", or a "sequence" of its own for each row.
     """
 
     @property
@@ -80,7 +89,7 @@ class Task(Protocol):
     @property
     def n_outputs(self) -> int: ...
     @property
-    def per_step(self) -> bool: ...
+    def target_per(self) -> str: ...
 
     def sample(self, key: Array, batch_size: int) -> Batch: ...
     def evaluation_sets(self) -> dict[str, Batch]: ...

@@ -7,19 +7,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seqlab.types import Array, Batch, Params, Sums, Task
-
-Apply = Callable[[Params, Batch], Array]
+from seqlab.types import Array, Batch, Params, Sums
 
 
-def evaluate_set(apply: Apply, task: Task, params: Params, batch: Batch, batch_size: int) -> Sums:
+def evaluate_set(
+    measure: Callable[[Params, Batch], Sums], params: Params, batch: Batch, batch_size: int, multiple_of: int = 1
+) -> Sums:
     """Sum the loss and the metrics over a whole set, `batch_size` rows at a time.
 
-    Rows of weight 0 and length 0 fill the last batch, so that all are of one size and the sums depend on it only in
-    rounding. Jittable (`apply`, `task` and `batch_size` static) and vmappable over the parameters of replicas.
+    Rows of weight 0 and length 0 fill the last batch, so that all are of one size, rounded up to a multiple of
+    `multiple_of`, and the sums depend on it only in rounding. Jittable (`measure` and the sizes static) and vmappable
+    over the parameters of replicas.
     """
     n_rows = batch.inputs.shape[0]
-    batch_size = min(batch_size, n_rows)
+    batch_size = -(-min(batch_size, n_rows) // multiple_of) * multiple_of
     n_batches = -(-n_rows // batch_size)
     n_filling = n_batches * batch_size - n_rows
 
@@ -27,10 +28,8 @@ def evaluate_set(apply: Apply, task: Task, params: Params, batch: Batch, batch_s
         filled = jnp.pad(a, [(0, n_filling)] + [(0, 0)] * (a.ndim - 1))
         return filled.reshape(n_batches, batch_size, *a.shape[1:])
 
-    def measure(part: Batch) -> Sums:
-        return task.measure(apply(params, part), part)
-
-    return jax.tree.map(lambda parts: parts.sum(0), jax.lax.map(measure, jax.tree.map(split, batch)))
+    parts = jax.lax.map(lambda part: measure(params, part), jax.tree.map(split, batch))
+    return jax.tree.map(lambda part: part.sum(0), parts)
 
 
 def finalise(sums: Sums) -> dict[str, Array]:

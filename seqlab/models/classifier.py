@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import flax.linen as nn
 
-from seqlab.nn.dropout import check_rate
+from seqlab.nn.dropout import Dropout, check_rate
 from seqlab.types import Array, Encoding, require
 
 
@@ -36,5 +36,5 @@ class Classifier(nn.Module):
         x_BTD = self.inputs(inputs, lengths_B, train=train)
         encoding = self.encoder(x_BTD, lengths_B, train=train)
         z_BF = self.pool(encoding, lengths_B)
-        z_BF = nn.Dropout(self.dropout)(z_BF, deterministic=not train)
+        z_BF = Dropout(self.dropout)(z_BF, train=train)
         return nn.Dense(self.n_outputs, name="head")(z_BF)

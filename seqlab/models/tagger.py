@@ -5,7 +5,7 @@ from typing import Any
 import flax.linen as nn
 import jax.numpy as jnp
 
-from seqlab.nn.dropout import check_rate
+from seqlab.nn.dropout import Dropout, check_rate
 from seqlab.nn.masks import valid_mask
 from seqlab.types import Array, require
 
@@ -34,13 +34,13 @@ class Tagger(nn.Module):
         check_rate("dropout", self.dropout)
 
     def setup(self) -> None:
-        self.drop = nn.Dropout(self.dropout)
+        self.drop = Dropout(self.dropout)
         self.head = nn.Dense(self.n_outputs)
 
     def __call__(self, inputs: Array, lengths_B: Array | None = None, *, train: bool) -> Array:
         x_BTD = self.inputs(inputs, lengths_B, train=train)
         y_BTF = self.encoder(x_BTD, lengths_B, train=train).y_BTF
-        logits_BTV = self.head(self.drop(y_BTF, deterministic=not train))
+        logits_BTV = self.head(self.drop(y_BTF, train=train))
         return jnp.where(valid_mask(lengths_B, inputs.shape[1])[..., None], logits_BTV, 0)
 
     def init_state(self, batch_size: int) -> Any:

@@ -3,7 +3,7 @@
 import flax.linen as nn
 import jax.numpy as jnp
 
-from seqlab.nn.dropout import check_rate
+from seqlab.nn.dropout import Dropout, check_rate
 from seqlab.nn.initializers import Initializer
 from seqlab.nn.masks import valid_mask
 from seqlab.types import Array, require
@@ -49,7 +49,7 @@ class TokenInputs(nn.Module):
         )
         mask_BT = valid_mask(lengths_B, ids_BT.shape[1])
         x_BTD = nn.Embed(self.vocab_size, self.features, embedding_init=self.embedding_init, name="E")(ids_BT)
-        x_BTD = nn.Dropout(self.dropout)(x_BTD, deterministic=not train)
+        x_BTD = Dropout(self.dropout)(x_BTD, train=train)
         # Last, so that what was looked up for padding (NaN for ids out of range) goes no further, nor gradients back.
         return jnp.where(mask_BT[..., None], x_BTD, 0)
 

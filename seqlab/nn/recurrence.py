@@ -20,7 +20,6 @@ import jax.numpy as jnp
 from jax import lax
 
 from seqlab.nn.affine import Affine, Kernels, apply, carry_dtype, dense, join, moves
-from seqlab.nn.rows import on_own_rows
 from seqlab.nn.store import Store
 from seqlab.types import Array
 
@@ -129,6 +128,7 @@ def _prepare(weights, x_BTD, given):
     return join({name: m for name, m in inside.items() if m.U is not None}), (None, shift, *valid_zoneout)
 
 
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def recurrence(
     equation: Equation, reverse: bool, weights: Weights, carry: Carry, x_BTD: Array, given: Given
 ) -> tuple[Carry, Array]:
@@ -140,18 +140,6 @@ def recurrence(
     Shapes   carry of leaves _BF, x_BTD -> final carry, y_BTF. The carry is float32 (float64 for float64 parameters);
              y has the dtype of the parameters.
     """
-    n_rows = x_BTD.shape[0]
-    rows = {
-        "valid": 1,
-        "zoneout": jax.tree.map(lambda z: 1 if z.shape[1] == n_rows else None, given.zoneout),
-        "drop": 0,
-    }
-    in_axes = None, 0, 0, Given(**{name: axis for name, axis in rows.items() if getattr(given, name) is not None})
-    return on_own_rows(partial(_run, equation, reverse), n_rows, in_axes, (0, 0))(weights, carry, x_BTD, given)
-
-
-@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _run(equation, reverse, weights, carry, x_BTD, given):
     dtype = jax.tree.leaves(weights.maps)[0].dtype
     drop_FB = turn(given.drop)
     kernels, xs = _prepare(weights, x_BTD, given)
@@ -166,8 +154,8 @@ def _run(equation, reverse, weights, carry, x_BTD, given):
     return turn(final), y_TBF.swapaxes(0, 1)
 
 
-@partial(_run.defjvp, symbolic_zeros=True)
-def _run_jvp(equation, reverse, primals, tangents):
+@partial(recurrence.defjvp, symbolic_zeros=True)
+def _recurrence_jvp(equation, reverse, primals, tangents):
     weights, carry, x_BTD, given = primals
     dweights, dcarry, dx_BTD, _ = tangents
     dtype = jax.tree.leaves(weights.maps)[0].dtype

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from seqlab.nn.affine import carry_dtype
 from seqlab.nn.cell import Cell
 from seqlab.nn.checks import check_choice, check_lengths, check_positive
-from seqlab.nn.dropout import check_rate, dropout_mask, zoneout_masks, zoneout_rates
+from seqlab.nn.dropout import Dropout, check_rate, dropout_mask, zoneout_masks, zoneout_rates
 from seqlab.nn.masks import last_step, valid_mask
 from seqlab.nn.recurrence import Given, recurrence, settle
 from seqlab.types import Array, Encoding, UserError, require
@@ -207,9 +207,7 @@ class Stack(nn.Module):
     def setup(self):
         self.layers = [self.layer(features=self.features) for _ in range(self.n_layers)]
         self.norms = [nn.LayerNorm() for _ in range(self.n_layers if self.norm else 0)]
-        self.drops = [
-            nn.Dropout(self.dropout, broadcast_dims=(1,) if self.variational else ()) for _ in range(self.n_layers - 1)
-        ]
+        self.drops = [Dropout(self.dropout, self.variational) for _ in range(self.n_layers - 1)]
 
     def init_state(self, batch_size: int) -> Any:
         return tuple(layer.init_state(batch_size) for layer in self.layers)
@@ -242,4 +240,4 @@ class Stack(nn.Module):
     def _read(self, n: int, y: Array, train: bool) -> Array:
         """What layer n reads of y."""
         y = self.norms[n](y) if self.norm else y
-        return self.drops[n - 1](y, deterministic=not train) if n > 0 else y
+        return self.drops[n - 1](y, train=train) if n > 0 else y

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from seqlab.nn.checks import check_choice, check_lengths, check_positive
-from seqlab.nn.dropout import check_rate
+from seqlab.nn.dropout import Dropout, check_rate
 from seqlab.nn.masks import last_step, valid_mask
 from seqlab.nn.pointwise import gelu
 from seqlab.nn.positions import Positions
@@ -66,7 +66,7 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x_BTD: Array, state: Any, lengths_B: Array | None) -> tuple[Array, Any]:
-        drop = nn.Dropout(self.dropout, deterministic=not self.train)
+        drop = partial(Dropout(self.dropout), train=self.train)
         norm_1, norm_2 = (NORMS[self.norm](name=f"norm_{i}") for i in (1, 2))
         mixer = self.mixer(features=x_BTD.shape[-1], name="mixer")
         feed_forward = FeedForward(self.d_ff, self.activation, name="feed_forward")
@@ -157,7 +157,7 @@ class Transformer(nn.Module):
         )
         # Padding's inputs and positions may be anything, NaN too.
         x_BTD = jnp.where(real_BT[..., None], x_BTD, 0)
-        x_BTD = nn.Dropout(self.dropout)(x_BTD, deterministic=not train)
+        x_BTD = Dropout(self.dropout)(x_BTD, train=train)
         layers = nn.scan(
             nn.remat(Block, prevent_cse=False) if self.remat else Block,
             variable_axes={"params": 0, "intermediates": 0},

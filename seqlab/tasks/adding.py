@@ -35,7 +35,7 @@ class Adding:
     vocab_size: ClassVar[None] = None
     d_input: ClassVar[int] = 2
     n_outputs: ClassVar[int] = 1
-    per_step: ClassVar[bool] = False
+    target_per: ClassVar[str] = "row"
 
     def __post_init__(self) -> None:
         require_size("adding", "length", self.length, 2, ", a step for each number")

@@ -14,7 +14,7 @@ def require_size(owner: str, name: str, value: int, at_least: int, why: str = ""
 def check_batch(batch: Batch, task: Task) -> None:
     """Refuse a batch that does not keep the promises of its task, in one sentence with the first offending value.
 
-    Shapes   of `Batch`, with T, D = task.d_input and per_step as the task says.
+    Shapes   of `Batch`, with T, D = task.d_input and target_per as the task says.
     Raises   UserError for a wrong shape or kind, an id or label out of range, a length below 0 or above T,
              a number that is not finite, a negative weight, a weight on a padded step.
     """
@@ -24,12 +24,12 @@ def check_batch(batch: Batch, task: Task) -> None:
     B, T = inputs.shape[:2]
     lengths = np.full(B, T) if batch.lengths is None else np.asarray(batch.lengths)
     _check_lengths(who, lengths, B, T)
-    shape = (B, T) if task.per_step else (B,)
-    rows = "one a step" if task.per_step else "one a row"
+    shape = (B, *{"row": (), "step": (T,), "sequence": targets.shape[1:2] or (1,)}[task.target_per])
+    rows = {"row": "one a row", "step": "one a step", "sequence": "one a step of the target"}[task.target_per]
     require(weights.shape == shape, f"{who} gives weights of shape {weights.shape}; expected {shape}, {rows}.")
     require(targets.shape[: len(shape)] == shape, f"{who} gives targets of shape {targets.shape}; expected {shape}.")
     _refuse(~(np.isfinite(weights) & (weights >= 0)), weights, f"{who} gives the weight", "a finite number from 0 on")
-    if task.per_step:
+    if task.target_per == "step":
         padded = (np.arange(T) >= lengths[:, None]) & (weights != 0)
         _refuse(padded, weights, f"{who} gives the weight", "0, as the step lies past the row's length")
     counted = (weights != 0).reshape(shape + (1,) * (targets.ndim - len(shape)))

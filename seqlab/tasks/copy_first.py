@@ -29,7 +29,7 @@ class CopyFirst:
     vocab_size: int = 10
     n_eval: int = 1024
     d_input: ClassVar[None] = None
-    per_step: ClassVar[bool] = False
+    target_per: ClassVar[str] = "row"
 
     def __post_init__(self) -> None:
         require_size("copy_first", "length", self.length, 1)

@@ -34,7 +34,7 @@ class CopyMemory:
     vocab_size: int = 10
     n_eval: int = 1024
     d_input: ClassVar[None] = None
-    per_step: ClassVar[bool] = True
+    target_per: ClassVar[str] = "step"
 
     def __post_init__(self) -> None:
         require_size("copy_memory", "n_symbols", self.n_symbols, 1)

@@ -45,7 +45,7 @@ class LanguageModel:
     vocabulary: Vocabulary = dataclasses.field(init=False, repr=False, compare=False)
     _ids: dict[str, np.ndarray] = dataclasses.field(init=False, repr=False, compare=False)
     d_input: ClassVar[None] = None
-    per_step: ClassVar[bool] = True
+    target_per: ClassVar[str] = "step"
     solved_exactly: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -33,7 +33,7 @@ class Parity:
     vocab_size: ClassVar[int] = 2
     d_input: ClassVar[None] = None
     n_outputs: ClassVar[int] = 2
-    per_step: ClassVar[bool] = False
+    target_per: ClassVar[str] = "row"
 
     def __post_init__(self) -> None:
         require_size("parity", "length", self.length, 1)

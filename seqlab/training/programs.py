@@ -13,12 +13,13 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from seqlab.evaluation.evaluate import evaluate_set
+from seqlab.nn.rows import AXIS
 from seqlab.training.devices import make_mesh
 from seqlab.training.optimiser import Optimiser
-from seqlab.training.replicas import lift, replica_sharding
+from seqlab.training.replicas import lift, replica_sharding, sum_over_rows
 from seqlab.training.settings import Settings
 from seqlab.training.state import State, clear
-from seqlab.training.step import make_advance, make_apply, make_init, make_update
+from seqlab.training.step import make_advance, make_gradient, make_init, make_measure, make_update
 from seqlab.types import Batch, Params, Sums, Task
 
 
@@ -42,11 +43,11 @@ class Programs:
     ) -> None:
         self.compile_seconds = 0.0
         self.n_compiled = 0
-        self._settings, self._task = settings, task
+        self._settings = settings
         self.mesh = make_mesh(devices, len(seeds), settings.batch_size // settings.accumulate)
         self._stacked = replica_sharding(self.mesh)
         self._whole = NamedSharding(self.mesh, P())
-        self._apply = make_apply(model, jnp.dtype(settings.dtype), self.mesh)
+        self._measure = make_measure(model, task, jnp.dtype(settings.dtype))
         self._seeds_R = jax.device_put(jnp.asarray(seeds, jnp.uint32), self._stacked)
 
         init = lift(make_init(model, task, optimiser, ema=settings.ema is not None), self.mesh)
@@ -56,17 +57,15 @@ class Programs:
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=self._stacked), shapes
         )
         update = make_update(
-            self._apply,
-            task,
+            make_gradient(self._measure, settings.accumulate, self.mesh),
             optimiser,
-            accumulate=settings.accumulate,
             ema=settings.ema,
             max_nonfinite=settings.max_nonfinite,
         )
         advance = lift(make_advance(update, task, settings.batch_size, self.mesh), self.mesh)
         self._advance = jax.jit(advance, donate_argnums=0, out_shardings=self._stacked)
         self._clear = jax.jit(clear, donate_argnums=0, out_shardings=self._stacked)
-        self._evaluate = jax.jit(lift(self._measure, self.mesh), out_shardings=self._stacked)
+        self._evaluate = jax.jit(lift(self._measure_set, self.mesh), out_shardings=self._stacked)
         self._sets = {name: jax.device_put(batch, self._whole) for name, batch in sets.items()}
         self._compiled_evaluate: dict[str, Any] = {}
         params = self.state_like.eval_params
@@ -78,8 +77,9 @@ class Programs:
             ]
         )
 
-    def _measure(self, params: Params, batch: Batch) -> Sums:
-        return evaluate_set(self._apply, self._task, params, batch, self._settings.eval_batch_size)
+    def _measure_set(self, params: Params, batch: Batch) -> Sums:
+        measure, n_shards = sum_over_rows(self._measure, self.mesh), self.mesh.shape[AXIS]
+        return evaluate_set(measure, params, batch, self._settings.eval_batch_size, multiple_of=n_shards)
 
     @property
     def n_parameters(self) -> int:
@@ -121,8 +121,7 @@ class Programs:
 
     def _timed(self, function: Any, *args: Any) -> Any:
         began = time.perf_counter()
-        with jax.set_mesh(self.mesh):
-            compiled = function.lower(*args).compile()
+        compiled = function.lower(*args).compile()
         self.compile_seconds += time.perf_counter() - began
         self.n_compiled += 1
         return compiled

@@ -8,6 +8,8 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from seqlab.nn.rows import AXIS
+
 
 def lift(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
     """Turn `function(one, *shared)` into a function of a stack, `(stack_R…, *shared) -> result_R…`.
@@ -42,6 +44,33 @@ def replica_sharding(mesh: Mesh) -> NamedSharding:
 
 def split_rows(tree: Any, mesh: Mesh) -> Any:
     """Ask the compiler to keep the leading axis of every leaf, the rows of a batch, split over the data axis."""
-    if mesh.shape["data"] == 1:
+    if mesh.shape[AXIS] == 1:
         return tree
-    return jax.tree.map(lambda leaf: lax.with_sharding_constraint(leaf, NamedSharding(mesh, P("data"))), tree)
+    return jax.tree.map(lambda leaf: lax.with_sharding_constraint(leaf, NamedSharding(mesh, P(AXIS))), tree)
+
+
+def sum_over_rows(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
+    """Let each device compute `function(whole, rows, *whole)` for its own rows alone, and sum the results over devices.
+
+    Left to itself, the compiler sums the gradient of what a loop over steps or layers shares between rows over devices
+    at every turn of the loop; here all that devices say to each other is one sum at the end.
+    """
+    if mesh.shape[AXIS] == 1:
+        return function
+
+    def summed(whole: Any, rows: Any, *shared: Any) -> Any:
+        return lax.psum(function(whole, rows, *shared), AXIS)
+
+    def spread(whole: Any, rows: Any, *shared: Any) -> Any:
+        within = jax.sharding.get_abstract_mesh()
+        specs = (P(), P(AXIS), *(P() for _ in shared))
+        return jax.shard_map(
+            summed,
+            mesh=mesh if within.empty else within,
+            in_specs=specs,
+            out_specs=P(),
+            axis_names={AXIS},
+            check_vma=False,
+        )(whole, rows, *shared)
+
+    return spread

@@ -11,32 +11,31 @@ from jax import lax
 from jax.sharding import Mesh
 
 from seqlab.training.optimiser import Optimiser
-from seqlab.training.replicas import split_rows
+from seqlab.training.replicas import split_rows, sum_over_rows
 from seqlab.training.state import DATA, DROPOUT, INIT, State, cast_floats, count_tokens, derive_key
-from seqlab.types import Array, Batch, Params, Sums, Task
+from seqlab.types import Array, Batch, Params, Sums, Task, model_arguments
 
-Apply = Callable[..., Array]
+Measure = Callable[..., Sums]
 
 
-def make_apply(model: nn.Module, dtype: Any, mesh: Mesh) -> Apply:
-    """The model as a pure function that computes in `dtype`: `(params, batch, key=None) -> outputs`.
+def make_measure(model: nn.Module, task: Task, dtype: Any) -> Measure:
+    """The function `(params, batch, key=None) -> sums`: what the task measures of the model's outputs.
 
-    The float parameters and inputs are cast on the way in and the outputs back to float32 on the way out; parameters,
-    sums and the optimiser stay in float32. A key turns training behaviour (dropout …) on.
+    The model computes in `dtype`: the float parameters and inputs are cast on the way in and the outputs back to
+    float32 on the way out; parameters, sums and the optimiser stay in float32. A key turns training behaviour
+    (dropout …) on.
     """
 
-    def apply(params: Params, batch: Batch, key: Array | None = None) -> Array:
-        batch = split_rows(batch, mesh)
+    def measure(params: Params, batch: Batch, key: Array | None = None) -> Sums:
         outputs = model.apply(
             {"params": cast_floats(params, dtype)},
-            cast_floats(batch.inputs, dtype),
-            batch.lengths,
+            *cast_floats(model_arguments(model, batch), dtype),
             train=key is not None,
             rngs=None if key is None else {"dropout": key},
         )
-        return cast_floats(outputs, jnp.float32)
+        return task.measure(cast_floats(outputs, jnp.float32), batch)
 
-    return apply
+    return measure
 
 
 def make_init(model: nn.Module, task: Task, optimiser: Optimiser, *, ema: bool) -> Callable[[Array], State]:
@@ -44,9 +43,8 @@ def make_init(model: nn.Module, task: Task, optimiser: Optimiser, *, ema: bool) 
 
     def init(seed: Array) -> State:
         example = task.sample(derive_key(seed, DATA), 1)
-        outputs, variables = model.init_with_output(
-            derive_key(seed, INIT), example.inputs, example.lengths, train=False
-        )
+        arguments = model_arguments(model, example)
+        outputs, variables = model.init_with_output(derive_key(seed, INIT), *arguments, train=False)
         params = variables["params"]
         names = (*task.measure(outputs, example), "gradient_norm", "update_ratio", "tokens")
         zero = jnp.zeros((), jnp.int32)
@@ -65,7 +63,9 @@ def make_init(model: nn.Module, task: Task, optimiser: Optimiser, *, ema: bool) 
     return init
 
 
-def make_gradient(apply: Apply, task: Task, accumulate: int) -> Callable[[Params, Batch, Array], tuple[Params, Sums]]:
+def make_gradient(
+    measure: Measure, accumulate: int, mesh: Mesh
+) -> Callable[[Params, Batch, Array], tuple[Params, Sums]]:
     """The function `(params, batch, key) -> (gradient, sums)` of the mean loss over the batch.
 
     gradient = Σ_micro ∂ total_micro / Σ_micro weight_micro:  sums over sums, so that `accumulate` micro-batches give
@@ -74,7 +74,7 @@ def make_gradient(apply: Apply, task: Task, accumulate: int) -> Callable[[Params
     """
 
     def total(params: Params, batch: Batch, key: Array) -> tuple[Array, Sums]:
-        sums = task.measure(apply(params, batch, key), batch)
+        sums = measure(params, batch, key)
         return sums["loss"][0], sums
 
     def gradient_of_total(params: Params, batch: Batch, key: Array) -> tuple[Params, Sums]:
@@ -96,7 +96,7 @@ def make_gradient(apply: Apply, task: Task, accumulate: int) -> Callable[[Params
 
     def gradient_of_mean(params: Params, batch: Batch, key: Array) -> tuple[Params, Sums]:
         take = gradient_of_total if accumulate == 1 else over_micro_batches
-        gradient, sums = take(params, batch, key)
+        gradient, sums = sum_over_rows(take, mesh)(params, batch, key)
         weight = jnp.maximum(sums["loss"][1], jnp.finfo(jnp.float32).tiny)
         return jax.tree.map(lambda g: g / weight, gradient), sums
 
@@ -104,7 +104,11 @@ def make_gradient(apply: Apply, task: Task, accumulate: int) -> Callable[[Params
 
 
 def make_update(
-    apply: Apply, task: Task, optimiser: Optimiser, *, accumulate: int, ema: float | None, max_nonfinite: int
+    gradient: Callable[[Params, Batch, Array], tuple[Params, Sums]],
+    optimiser: Optimiser,
+    *,
+    ema: float | None,
+    max_nonfinite: int,
 ) -> Callable[[State, Batch], State]:
     """The function `(state, batch) -> state` of one update.
 
@@ -112,7 +116,6 @@ def make_update(
     counted. After `max_nonfinite` of them in a row the state stands still, so that where a run stops does not depend
     on how many updates one dispatch holds.
     """
-    gradient = make_gradient(apply, task, accumulate)
 
     def update(state: State, batch: Batch) -> State:
         key = derive_key(state.seed, DROPOUT, state.step)

@@ -5,6 +5,7 @@ import pytest
 
 from seqlab.build import build
 from seqlab.overrides import CONF, groups, require_known_fields
+from seqlab.types import model_arguments
 
 CHOICES = [(group, choice) for group, choices in groups().items() for choice in choices]
 ADDED = ("experiment", "debug")
@@ -31,7 +32,7 @@ def test_experiment_builds_and_gives_its_task_what_it_wants(compose, experiment)
 
     def loss(key):
         batch = parts.task.sample(key, 2)
-        outputs, _ = parts.model.init_with_output(key, batch.inputs, batch.lengths, train=False)
+        outputs, _ = parts.model.init_with_output(key, *model_arguments(parts.model, batch), train=False)
         return parts.task.measure(outputs, batch)["loss"]
 
     total, weight = jax.eval_shape(loss, jax.random.key(0))

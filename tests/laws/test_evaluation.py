@@ -27,7 +27,7 @@ def case(request, build_task):
         return answers / 100 + scale * noise
 
     def measure(scale, batch, batch_size):
-        return evaluate_set(apply, task, scale, batch, batch_size)
+        return evaluate_set(lambda scale, part: task.measure(apply(scale, part), part), scale, batch, batch_size)
 
     whole = jax.jit(lambda scale, batch: task.measure(apply(scale, batch), batch))(jnp.float32(1.0), batch)
     return task, apply, jax.jit(measure, static_argnums=2), batch, whole
@@ -51,9 +51,9 @@ def test_rows_that_fill_the_last_batch_count_for_nothing_even_if_nan(case):
     def nan_where_filling(_, part):
         real_B = part.weights.reshape(len(part.weights), -1).any(1)
         outputs = apply(jnp.float32(1.0), part)
-        return jnp.where(real_B.reshape(-1, *[1] * (outputs.ndim - 1)), outputs, jnp.nan)
+        return task.measure(jnp.where(real_B.reshape(-1, *[1] * (outputs.ndim - 1)), outputs, jnp.nan), part)
 
-    filled = jax.jit(lambda batch: evaluate_set(nan_where_filling, task, None, batch, 5))(batch)
+    filled = jax.jit(lambda batch: evaluate_set(nan_where_filling, None, batch, 5))(batch)
     assert_equal(filled, whole)
 
 

@@ -3,58 +3,54 @@
 import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
-from test_recurrence import OURS, D, F, assert_close, build, fast
 
-from seqlab.nn.recurrence import Given
+from seqlab.build import build
+from seqlab.nn.dropout import dropout_mask, zoneout_masks
+from seqlab.training.devices import make_mesh
+from seqlab.training.replicas import sum_over_rows
+from seqlab.training.step import make_gradient, make_measure
+from seqlab.types import model_arguments
 
-B, T, N_DEVICES = 6, 5, 2
-
-
-def draw(cell):
-    rng = np.random.default_rng(0)
-    carry = cell.initialize_carry(jax.random.key(0), (B, D))
-    variables = jax.eval_shape(cell.init, jax.random.key(0), carry, np.zeros((B, D), np.float32))
-    draws = jax.tree.map(
-        lambda a: rng.normal(0.1, 0.5, a.shape).astype(np.float32), (variables, carry, np.zeros((B, T, D)))
-    )
-    given = Given(
-        valid=np.arange(T)[:, None] < np.array([T, 0, 3, 1, T, 2]),
-        zoneout=jax.tree.map(lambda leaf: rng.random((T, *leaf.shape)) < 0.2, carry),
-        drop=rng.choice([0, 1.5], (B, F)).astype(np.float32),
-    )
-    return draws, given
+RECURRENT = "model.encoder.n_layers=2 model.encoder.dropout=0.3 model.encoder.layer.zoneout=0.2"
+MODELS = [
+    f"model/cell=gru model.inputs.dropout=0.3 model.encoder.layer.recurrent_dropout=0.3 {RECURRENT}",
+    f"model/cell=flax_gru model.dropout=0.3 {RECURRENT}",
+    "model/encoder=transformer model.encoder.dropout=0.3 model.encoder.mixer.dropout=0.3",
+]
 
 
-@pytest.mark.parametrize("path", OURS, ids=lambda path: path.stem)
-def test_on_two_devices_it_is_the_same(path):
-    """Outputs and gradients, with lengths, zoneout and recurrent dropout; gradients are summed once, after the loop."""
-    cell = build(path)
-    draws, given = draw(cell)
+@pytest.mark.parametrize("overrides", MODELS)
+def test_on_two_devices_the_gradient_is_the_same_and_summed_once(compose, overrides):
+    parts = build(compose("task=reverse", "task.n_eval=12", "+debug=tiny", "trainer.batch_size=12", *overrides.split()))
+    batch, key = parts.sets["validation"], jax.random.key(7)
+    params = parts.model.init(key, *model_arguments(parts.model, batch), train=False)["params"]
+    measure = make_measure(parts.model, parts.task, jnp.float32)
 
-    def run(*draws):
-        out, pull = jax.vjp(lambda *a: fast(cell, *a, given), *draws)
-        return out, pull(out)
+    def on(n_devices):
+        mesh = make_mesh(jax.devices()[:n_devices], 1, 12)
+        gradient = make_gradient(measure, 2, mesh)  # two micro-batches
+        return jax.jit(gradient).lower(params, batch, key).compile()
 
-    expected = jax.jit(run)(*draws)
-    mesh = Mesh(np.array(jax.devices()[:N_DEVICES]), ("data",))
-    whole, rows = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
-    placed = [jax.device_put(tree, place) for tree, place in zip(draws, (whole, rows, rows), strict=True)]
-    with jax.set_mesh(mesh):
-        spread = jax.jit(lambda *draws: run(*draws)).lower(*placed).compile()
-    assert_close(spread(*placed), expected, 1e-5)
-    computations = re.split(r"\n(?=\S)", spread.as_text())
+    one, two = on(1), on(2)
+    expected, got = one(params, batch, key), two(params, batch, key)
+    jax.tree.map(lambda e, g: np.testing.assert_allclose(g, e, rtol=2e-5, atol=1e-5), expected, got)
+    computations = re.split(r"\n(?=\S)", two.as_text())
     talking = [c.split(" ", 1)[0] for c in computations if re.search(r" (all-reduce|all-gather|all-to-all)\(", c)]
     assert talking == ["ENTRY"]
 
 
-def test_rows_that_do_not_divide_stay_together():
-    cell = build(OURS[0])
-    (variables, carry, x_BTD), _ = draw(cell)
-    carry, x_BTD = jax.tree.map(lambda a: a[:3], (carry, x_BTD))
-    expected = jax.jit(lambda *a: fast(cell, *a, Given()))(variables, carry, x_BTD)
-    with jax.set_mesh(Mesh(np.array(jax.devices()[:N_DEVICES]), ("data",))):
-        assert_close(jax.jit(lambda *a: fast(cell, *a, Given()))(variables, carry, x_BTD), expected, 1e-6)
+def test_a_row_draws_its_masks_by_its_place_in_the_whole_batch():
+    mesh = make_mesh(jax.devices()[:2], 1, 6)
+
+    def masks(key, rows_B):
+        n_rows = len(rows_B)
+        zoneout = zoneout_masks(key, 0.5, 7, (jnp.zeros((n_rows, 5)),))[0]
+        place_B = jax.nn.one_hot(rows_B, 6)  # the rows of this device in the whole batch
+        return place_B.T @ dropout_mask(key, 0.5, (n_rows, 11)), jnp.einsum("br,tbf->trf", place_B, zoneout)
+
+    one, two = (jax.jit(f)(jax.random.key(0), jnp.arange(6)) for f in (masks, sum_over_rows(masks, mesh)))
+    jax.tree.map(np.testing.assert_array_equal, one, two)
+    assert len(np.unique(one[0], axis=0)) == 6

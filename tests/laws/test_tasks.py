@@ -70,7 +70,8 @@ def test_yaml_composes_with_a_model_that_fits(compose, build_task, name):
     config = compose(f"task={name}")
     task = instantiate(config.task)
     assert task == build_task(name)
-    assert ("pool" in config.model) == (not task.per_step)
+    assert ("pool" in config.model) == (task.target_per == "row")
+    assert ("decoder" in config.model) == (task.target_per == "sequence")
     assert ("vocab_size" in config.model.inputs) == (task.vocab_size is not None)
 
 
@@ -192,7 +193,7 @@ def test_targets_follow_from_the_inputs(task):
     assert (batch.lengths is None) == (getattr(task, "min_length", None) is getattr(task, "min_symbols", None) is None)
     for row, length, targets, weights in zip(batch.inputs, lengths, batch.targets, batch.weights, strict=True):
         answer, counts = ANSWERS[task](task, row[:length])
-        if task.per_step:
+        if task.target_per == "step":
             answer, counts = (np.pad(values, (0, T - length)) for values in (answer, counts))
         np.testing.assert_allclose(targets, answer, rtol=1e-6)
         np.testing.assert_array_equal(weights, counts)
