@@ -13,18 +13,17 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from peers import Pass, Worker, training_step, work
+
 SHAPES = ((64, 50, 32, 32), (64, 100, 128, 256), (64, 400, 128, 128), (32, 784, 1, 128))
 N_GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 PEERS = ("ours", "flax", "torch")
-Pass = Callable[[], None]
 
 
 def build_jax(peer: str, cell: str, B: int, T: int, D: int, H: int) -> tuple[Pass, Pass]:
@@ -61,24 +60,11 @@ def build_jax(peer: str, cell: str, B: int, T: int, D: int, H: int) -> tuple[Pas
     def loss(params, x_BTD):
         return (outputs(params, x_BTD) ** 2).sum()
 
-    optimiser = optax.adam(1e-3)
-    jax.set_mesh(mesh)
     params = jax.jit(layer.init)(jax.random.key(0), x_BTD)
-    params, moments = jax.device_put((params, optimiser.init(params)), NamedSharding(mesh, P()))
+    train = training_step(loss, params, optax.adam(1e-3), mesh, x_BTD)
     x_BTD = jax.device_put(x_BTD, NamedSharding(mesh, P("data")))
-
-    @partial(jax.jit, donate_argnums=(0, 1))
-    def step(params, moments, x_BTD):
-        updates, moments = optimiser.update(jax.grad(loss)(params, x_BTD), moments)
-        return optax.apply_updates(params, updates), moments
-
     forward = jax.jit(outputs)
-    fixed, state = jax.tree.map(jnp.copy, params), [params, moments]
-
-    def train() -> None:
-        state[:] = jax.block_until_ready(step(*state, x_BTD))
-
-    return train, lambda: jax.block_until_ready(forward(fixed, x_BTD))
+    return train, lambda: jax.block_until_ready(forward(params, x_BTD))
 
 
 def build_torch(cell: str, B: int, T: int, D: int, H: int) -> tuple[Pass, Pass]:
@@ -110,44 +96,11 @@ def build_product(n: int) -> tuple[Pass]:
     return (lambda: jax.block_until_ready(product(a_NN, a_NN)),)
 
 
-def work(peer: str) -> None:
-    """Answer each line of standard input, [cell, B, T, D, H] or ["product", n], with the seconds of its passes."""
-    built: dict[str, list[Pass]] = {}
-    for line in sys.stdin:
-        name, *sizes = json.loads(line)
-        if line not in built:
-            if name == "product":
-                built[line] = list(build_product(*sizes))
-            else:
-                built[line] = list(build_torch(name, *sizes) if peer == "torch" else build_jax(peer, name, *sizes))
-            for run in built[line] * 2:
-                run()
-        seconds = []
-        for run in built[line]:
-            times: list[float] = []
-            while len(times) < 3 or (sum(times) < 0.3 and len(times) < 30):
-                began = time.perf_counter()
-                run()
-                times.append(time.perf_counter() - began)
-            seconds.append(statistics.median(times))
-        print(json.dumps(seconds), flush=True)
-
-
-class Worker:
-    """A competitor in a process of its own."""
-
-    def __init__(self, peer: str) -> None:
-        command = [sys.executable, __file__, "--work", peer]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def ask(self, *job: object) -> list[float]:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps(job) + "\n")
-        self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
-
-    def close(self) -> None:
-        self._process.communicate()
+def build(peer: str, name: str, *sizes: int) -> tuple[Pass, ...]:
+    """The passes of a job: of a cell at (B, T, D, H), or of the product of two matrices of n rows."""
+    if name == "product":
+        return build_product(*sizes)
+    return build_torch(name, *sizes) if peer == "torch" else build_jax(peer, name, *sizes)
 
 
 def measure(n_rounds: int) -> list[dict[str, Any]]:
@@ -206,7 +159,7 @@ def main() -> None:
     parser.add_argument("--work", choices=PEERS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.work:
-        work(arguments.work)
+        work(partial(build, arguments.work))
         return
     rows = measure(arguments.rounds)
     show(rows)

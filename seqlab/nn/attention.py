@@ -30,6 +30,7 @@ PLAIN_UP_TO = 1024 * 1024  # scores a head and row; beyond, `auto` takes chunks
 CHUNK = 256  # queries
 
 
+@jax.custom_jvp
 def masked_softmax(scores_BHTS: Array, mask_BTS: Array) -> Array:
     """Weights over the keys that may be looked at, in float32; zeros, and no gradient, where there is none.
 
@@ -37,10 +38,18 @@ def masked_softmax(scores_BHTS: Array, mask_BTS: Array) -> Array:
     """
     mask_BHTS = mask_BTS[:, None]
     a = jnp.where(mask_BHTS, scores_BHTS.astype(jnp.promote_types(scores_BHTS.dtype, jnp.float32)), -jnp.inf)
-    top = lax.stop_gradient(jnp.max(a, -1, keepdims=True, initial=-1e30))
+    top = jnp.max(a, -1, keepdims=True, initial=-1e30)
     e = jnp.exp(a - top)
     total = e.sum(-1, keepdims=True)
     return e / jnp.where(total == 0, 1, total)
+
+
+@masked_softmax.defjvp
+def _masked_softmax_jvp(primals, tangents):
+    # dw_ts = w_ts (da_ts − Σ_s w_ts da_ts), so that the weights are all that the gradient needs to keep.
+    w_BHTS, da_BHTS = masked_softmax(*primals), tangents[0]
+    da_BHTS = da_BHTS.astype(w_BHTS.dtype)
+    return w_BHTS, w_BHTS * (da_BHTS - (w_BHTS * da_BHTS).sum(-1, keepdims=True))
 
 
 def attend(

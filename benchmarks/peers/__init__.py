@@ -1,0 +1,78 @@
+"""What the benchmarks share: competitors in processes of their own, which take turns, and a step as a run makes it."""
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+Pass = Callable[[], None]
+
+
+class Worker:
+    """A competitor: the calling script again, with `--work NAME`."""
+
+    def __init__(self, name: str) -> None:
+        command = [sys.executable, sys.argv[0], "--work", name]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, *job: object) -> list[float]:
+        """The seconds of each pass of a job, each the median of some."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+def work(build: Callable[..., Sequence[Pass]]) -> None:
+    """Answer each job on standard input with the seconds of the passes that `build(*job)` gives."""
+    built: dict[str, Sequence[Pass]] = {}
+    for line in sys.stdin:
+        if line not in built:
+            built[line] = build(*json.loads(line))
+            for run in [*built[line]] * 2:
+                run()
+        print(json.dumps([_seconds(run) for run in built[line]]), flush=True)
+
+
+def _seconds(run: Pass) -> float:
+    times: list[float] = []
+    while len(times) < 3 or (sum(times) < 0.3 and len(times) < 30):
+        began = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def training_step(loss: Callable[..., Any], params: Any, optimiser: Any, mesh: Any, *rows: Any) -> Pass:
+    """A training step on a batch as a run makes it: each device its own rows; `loss(params, *rows)` is a sum."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+    from jax.sharding import NamedSharding
+    from jax.sharding import PartitionSpec as P
+
+    from seqlab.training.replicas import sum_over_rows
+
+    params = jax.tree.map(jnp.copy, params)  # a step consumes them
+    params, moments = jax.device_put((params, optimiser.init(params)), NamedSharding(mesh, P()))
+    rows = jax.device_put(rows, NamedSharding(mesh, P("data")))
+    gradient = sum_over_rows(lambda params, rows: jax.grad(loss)(params, *rows), mesh)
+
+    @partial(jax.jit, donate_argnums=(0, 1))
+    def step(params, moments, rows):
+        updates, moments = optimiser.update(gradient(params, rows), moments, params)
+        return optax.apply_updates(params, updates), moments
+
+    state = [params, moments]
+
+    def train() -> None:
+        state[:] = jax.block_until_ready(step(*state, rows))
+
+    return train
