@@ -1,61 +1,161 @@
-"""Write text with a trained language model: `python -m seqlab.generate run=DIR prompt="…" [n=4 …]`. See `--help`."""
+"""Write with a trained run: `python -m seqlab.generate run=DIR prompt="…" [n=4 …]`, or `source="…"`. See `--help`."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
+import flax.linen as nn
 import jax
 import numpy as np
 from omegaconf import DictConfig
 
 from seqlab.cli import run_command
 from seqlab.data.text import Vocabulary
+from seqlab.decoding.beam import search
 from seqlab.decoding.generate import generate
+from seqlab.decoding.prompts import check_count
 from seqlab.decoding.sampling import Sampling
 from seqlab.restore import restore
 from seqlab.training.devices import start
-from seqlab.types import UserError, require
+from seqlab.types import Params, UserError, require
+
+N_TOKENS = 300
+LENGTH_PENALTY = 0.6  # Vaswani et al. 2017, arXiv:1706.03762, §6.1
+
+
+class Request(NamedTuple):
+    """What a model begins with, and what it writes means.
+
+    `shown` is written ahead of its text, `temperature` is the one to draw at where none is given.
+    """
+
+    ids: np.ndarray
+    shown: str
+    decode: Callable[[Iterable[int]], str]
+    eos: int | None
+    temperature: float
 
 
 def write(config: DictConfig) -> float:
-    """Restore a run's best (or latest) parameters and write `n` texts of `n_tokens` tokens that follow the prompt.
+    """Restore a run's best (or latest) parameters and write `n` texts after the prompt or from the source.
 
-    One text is written to the terminal as it is drawn, several one after the other.
+    One text that is drawn is written to the terminal as it comes, several one after the other.
 
-    Raises   UserError for a directory that holds no run or no checkpoint, a run that is no language model, a replica
-             that the run does not have, and what `seqlab.decoding.generate` refuses.
+    Raises   UserError for a directory that holds no run or no checkpoint, a run that writes no text, a replica that the
+             run does not have, options that do not go together, and what `seqlab.decoding` refuses.
     """
-    sampling = Sampling(config.temperature, config.top_k, config.top_p)
-    sampling.check()
-    require(config.n >= 1, f"n is {config.n}, but it must be at least 1")
+    check_options(config)
     parts, _, state = restore(config, start(1))
-    vocabulary = getattr(parts.task, "vocabulary", None)
-    if not isinstance(vocabulary, Vocabulary):
-        raise UserError(f"{type(parts.task).__name__} has no vocabulary to write with: train task=char_lm")
+    n_replicas = len(parts.seeds)
     require(
-        0 <= config.replica < len(parts.seeds),
-        f"replica is {config.replica}, but the run has {len(parts.seeds)}: expected 0 to {len(parts.seeds) - 1}",
+        config.replica in range(n_replicas),
+        f"replica is {config.replica}, but the run has {n_replicas}: expected 0 to {n_replicas - 1}",
     )
     params = jax.tree.map(lambda leaf: leaf[config.replica], state.eval_params)
-
-    prompts = [vocabulary.encode(config.prompt)] * config.n
-    stretches = generate(parts.model, params, prompts, config.n_tokens, sampling, config.draw_seed)
-    if config.n == 1:
-        _write_as_it_comes(vocabulary, prompts[0], stretches)
+    request = ask(parts.task, config.prompt, config.source)
+    if config.beam_width is None:
+        _draw(config, parts.model, params, request)
     else:
-        for number, ids in enumerate(np.concatenate(list(stretches), 1), start=1):
-            print(f"--- {number} of {config.n}\n{config.prompt}{vocabulary.decode(ids)}")
+        _search(config, parts.model, params, request)
     return 0.0
 
 
-def _write_as_it_comes(vocabulary: Vocabulary, prompt: np.ndarray, stretches: Iterator[np.ndarray]) -> None:
-    ids, written = list(prompt), ""
-    for stretch in stretches:
-        ids.extend(stretch[0])
-        text = vocabulary.decode(ids)
-        sys.stdout.write(text[len(written) :])
+def check_options(config: DictConfig) -> None:
+    """Refuse, before a run is read, counts that are none and options that would do nothing.
+
+    Raises   UserError.
+    """
+    check_count("n", config.n)
+    seed = config.draw_seed
+    is_seed = isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 2**32
+    require(is_seed, f"draw_seed is {seed!r}, but it must be a whole number from 0, less than 2³²")
+    if config.n_tokens is not None:
+        check_count("n_tokens", config.n_tokens)
+    if config.beam_width is None:
+        require(config.length_penalty is None, "length_penalty weighs what a beam finds: give beam_width too")
+        _sampling(config, 1.0).check()
+        return
+    check_count("beam_width", config.beam_width)
+    require(
+        config.n <= config.beam_width,
+        f"n is {config.n}, but a beam of width {config.beam_width} finds {config.beam_width}: raise beam_width",
+    )
+    for name, unused in (("temperature", None), ("top_k", None), ("top_p", None), ("repetition_penalty", 1)):
+        require(config[name] == unused, f"{name} is for drawing, but beam_width searches: leave one of them out")
+
+
+def ask(task: Any, prompt: Any, source: Any) -> Request:
+    """Encode the prompt of a language model, or the source of an encoder-decoder.
+
+    Raises   UserError for a task that writes no text, for the wrong one of the two, and for an empty one.
+    """
+    name = type(task).__name__
+    if hasattr(task, "encode_source"):
+        require(prompt is None, f"{name} answers a source and goes on from no prompt: write source=... instead")
+        require(source is not None, f"{name} answers a source: write source=...")
+        text = _text("source", source)
+        return Request(task.encode_source(text), "", task.decode_target, task.eos, 0.0)
+    vocabulary = getattr(task, "vocabulary", None)
+    if not isinstance(vocabulary, Vocabulary):
+        raise UserError(f"{name} has no vocabulary to write with: train task=char_lm")
+    require(source is None, f"{name} goes on from a prompt and answers no source: write prompt=... instead")
+    text = "\n" if prompt is None else _text("prompt", prompt)
+    return Request(vocabulary.encode(text), text, vocabulary.decode, None, 0.8)
+
+
+def _text(name: str, value: Any) -> str:
+    """Take whole numbers too, which the command line makes of digits."""
+    is_text = isinstance(value, str | int) and not isinstance(value, bool)
+    require(is_text, f"{name} is {value!r}, but it must be a text: quote it twice, {name}='\"...\"'")
+    require(value != "", f"{name} is empty, but it must hold a token at least")
+    return str(value)
+
+
+def _n_tokens(config: DictConfig, model: nn.Module, request: Request) -> int:
+    room = model.room(len(request.ids)) if hasattr(model, "room") else None
+    most = N_TOKENS if room is None else max(1, min(N_TOKENS, room))
+    return most if config.n_tokens is None else config.n_tokens
+
+
+def _sampling(config: DictConfig, temperature: float) -> Sampling:
+    given = temperature if config.temperature is None else config.temperature
+    return Sampling(given, config.top_k, config.top_p, config.repetition_penalty)
+
+
+def _draw(config: DictConfig, model: nn.Module, params: Params, request: Request) -> None:
+    prompts, n_tokens = [request.ids] * config.n, _n_tokens(config, model, request)
+    sampling = _sampling(config, request.temperature)
+    seen = request.eos is None
+    stretches = generate(model, params, prompts, n_tokens, sampling, config.draw_seed, request.eos, seen)
+    if config.n == 1:
+        write_as_it_comes(request, stretches)
+        return
+    for number, pieces in enumerate(zip(*stretches, strict=True), start=1):
+        print(f"--- {number} of {config.n}\n{request.shown}{request.decode(np.concatenate(pieces))}")
+
+
+def _search(config: DictConfig, model: nn.Module, params: Params, request: Request) -> None:
+    alpha = LENGTH_PENALTY if config.length_penalty is None else config.length_penalty
+    n_tokens = _n_tokens(config, model, request)
+    found = search(model, params, [request.ids], n_tokens, config.beam_width, alpha, request.eos)
+    for number, (ids, length, score) in enumerate(zip(*(rows[0, : config.n] for rows in found), strict=True), start=1):
+        heading = f"--- {number} of {config.n}, score {score:.4f}\n" if config.n > 1 else ""
+        print(f"{heading}{request.shown}{request.decode(ids[:length])}")
+
+
+def write_as_it_comes(request: Request, stretches: Iterator[list[np.ndarray]]) -> None:
+    """Write the one text of `stretches` to the terminal, a character once all of it has come."""
+    ids: list[int] = []
+    n_written = 0
+    for (stretch,) in stretches:
+        ids.extend(stretch)
+        text = request.shown + request.decode(ids)
+        # A character of which bytes are missing waits for them.
+        n_whole = max(n_written, len(text.rstrip("\N{REPLACEMENT CHARACTER}")))
+        sys.stdout.write(text[n_written:n_whole])
         sys.stdout.flush()
-        written = text
-    sys.stdout.write("\n")
+        n_written = n_whole
+    sys.stdout.write(text[n_written:] + "\n")
 
 
 def main() -> None:

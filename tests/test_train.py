@@ -83,14 +83,18 @@ def test_a_language_model_writes_after_its_prompt(tmp_path):
     assert one == again != other
     several = run(*options, "n=3", "temperature=0", command="seqlab.generate").stdout.split("--- ")[1:]
     assert len(several) == 3 and len({answer.partition("\n")[2] for answer in several}) == 1
+    best, next_best = run(*options, "beam_width=3", "n=2", command="seqlab.generate").stdout.split("--- ")[1:]
+    assert best.startswith("1 of 2, score -") and next_best.startswith("2 of 2, score -")
+    assert best.partition("\n")[2] != next_best.partition("\n")[2]
     for override, told in (
-        ("n_tokens=40", "prompt and text are 42 tokens together, but the model has room for 41"),
-        ("prompt=''", "a prompt is empty"),
+        ("n_tokens=40", "40 tokens are to follow 2, but the model has room for 39 there"),
+        ("prompt=''", "prompt is empty"),
         ("temperature=-1", "temperature is -1"),
         ("replica=1", "replica is 1, but the run has 1"),
     ):
         refused = run(*options, override, command="seqlab.generate")
         assert refused.returncode == 2 and told in refused.stderr and refused.stderr.count("\n") == 1, refused.stderr
+        assert refused.stdout == ""
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import flax.linen as nn
 import jax
@@ -10,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from seqlab.decoding.sampling import Sampling, choose
-from seqlab.types import Array, Params, require
+from seqlab.decoding.prompts import pad
+from seqlab.decoding.sampling import Sampling, choose, penalise
+from seqlab.types import Array, Params
 
 STRETCH = 16  # tokens a dispatch
 
@@ -23,55 +23,62 @@ def generate(
     n_tokens: int,
     sampling: Sampling,
     seed: int = 0,
-) -> Iterator[np.ndarray]:
-    """Draw `n_tokens` tokens after each prompt; yields them in stretches, as they come.
+    eos: int | None = None,
+    prompts_are_seen: bool = True,
+) -> Iterator[list[np.ndarray]]:
+    """Draw at most `n_tokens` tokens after each prompt; yields them in stretches, as they come.
 
-    Prompts may differ in length: a row's tokens depend on its prompt, its place in the batch and the seed, not on the
-    others'. Prompts are padded to a power of two, so that few shapes are compiled.
+    A row ends before its first `eos`, and drawing once all rows have ended. Prompts may differ in length: a row's
+    tokens depend on its prompt, its place in the batch and the seed, not on the others'. `prompts_are_seen`: the
+    repetition penalty counts the prompt's tokens too, which are none of the text's where it is a source.
 
-    Shapes   prompts: B arrays of ids -> ids_BC, until C adds up to `n_tokens`.
+    Shapes   prompts: B arrays of ids -> B arrays of ids, the next of each row, which add up to `n_tokens` or less.
     Raises   UserError for an empty prompt, no tokens to draw, a bad `sampling`, a model that does not step, and for
              more tokens than the model has room for.
     """
     sampling.check()
-    require(n_tokens >= 1, f"the number of tokens to draw is {n_tokens}, but it must be at least 1")
-    require(
-        len(prompts) > 0 and all(len(p) > 0 for p in prompts), "a prompt is empty, but it must hold a token at least"
-    )
-    require(hasattr(model, "read"), f"{type(model).__name__} does not take one step at a time: choose model=tagger")
-    lengths_B = np.array([len(prompt) for prompt in prompts])
-    room = model.room()
-    wanted = int(lengths_B.max()) + n_tokens
-    require(
-        room is None or wanted <= room,
-        f"prompt and text are {wanted} tokens together, but the model has room for {room} (max_length)",
-    )
-    width = 1 << int(lengths_B.max() - 1).bit_length()
-    ids_BT = np.zeros((len(prompts), width if room is None else min(width, room)), np.int32)
-    for row, prompt in zip(ids_BT, prompts, strict=True):
-        row[: len(prompt)] = prompt
-
+    ids_BT, lengths_B = pad(model, prompts, n_tokens)
     keys_B = jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(jnp.arange(len(prompts)))
-    state, logits_BV = _read(model, params, ids_BT, lengths_B)
+    state, logits_BV = _begin(model, params, ids_BT, lengths_B)
+    seen_BV = None
+    if sampling.repetition_penalty != 1:
+        V = logits_BV.shape[1]
+        counted_BT = (np.arange(ids_BT.shape[1]) < lengths_B[:, None]) & prompts_are_seen
+        seen_BV = _see(jnp.zeros(logits_BV.shape, bool), jnp.where(counted_BT, ids_BT, V))
+
+    carry = state, logits_BV, seen_BV
+    ended_B1 = np.zeros((len(prompts), 1), bool)
     for first in range(0, n_tokens, STRETCH):
-        state, logits_BV, ids_BC = _draw(model, sampling, params, state, logits_BV, keys_B, first)
-        yield np.asarray(ids_BC)[:, : n_tokens - first]
+        carry, ids_BC = _draw(model, sampling, params, carry, keys_B, first)
+        ids_BC = np.asarray(ids_BC)[:, : n_tokens - first]
+        # A row draws on behind its end, and is cut here alone: the program need not know of ends.
+        ended_BC = ended_B1 | np.logical_or.accumulate(ids_BC == eos, axis=1)
+        yield [ids_C[~ended_C] for ids_C, ended_C in zip(ids_BC, ended_BC, strict=True)]
+        ended_B1 = ended_BC[:, -1:]
+        if ended_B1.all():
+            return
 
 
 @partial(jax.jit, static_argnums=0)
-def _read(model: nn.Module, params: Params, ids_BT: Array, lengths_B: Array) -> tuple[Any, Array]:
-    def read(model: nn.Module) -> tuple[Any, Array]:
-        return model.read(model.init_state(ids_BT.shape[0]), ids_BT, lengths_B)
+def _begin(model, params, ids_BT, lengths_B):
+    return model.apply({"params": params}, ids_BT, lengths_B, method="begin")
 
-    return nn.apply(read, model)({"params": params})
+
+def _see(seen_BV: Array, ids_BT: Array) -> Array:
+    return seen_BV.at[jnp.arange(len(seen_BV))[:, None], ids_BT].set(True, mode="drop")
 
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=3)
-def _draw(model, sampling, params, state, logits_BV, keys_B, first):
+def _draw(model, sampling, params, carry, keys_B, first):
     def draw(carry, t):
-        state, logits_BV = carry
+        state, logits_BV, seen_BV = carry
+        if seen_BV is not None:
+            logits_BV = penalise(logits_BV, seen_BV, sampling.repetition_penalty)
         ids_B = choose(jax.vmap(partial(jax.random.fold_in, data=t))(keys_B), logits_BV, sampling)
-        return model.apply({"params": params}, state, ids_B, method="step"), ids_B
+        if seen_BV is not None:
+            seen_BV = _see(seen_BV, ids_B[:, None])
+        state, logits_BV = model.apply({"params": params}, state, ids_B, method="step")
+        return (state, logits_BV, seen_BV), ids_B
 
-    (state, logits_BV), ids_CB = lax.scan(draw, (state, logits_BV), first + jnp.arange(STRETCH))
-    return state, logits_BV, ids_CB.T
+    carry, ids_CB = lax.scan(draw, carry, first + jnp.arange(STRETCH))
+    return carry, ids_CB.T

@@ -1,19 +1,23 @@
 """From logits to the next token."""
 
+import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from seqlab.types import Array, require
+from seqlab.decoding.prompts import check_count, check_number
+from seqlab.types import Array
+
+LEAST = 1e-30  # of what must be above 0, so that float32 can divide by it
 
 
 class Sampling(NamedTuple):
     """How the next token is drawn.
 
-        p = softmax(logits / temperature),  cut to the `top_k` most probable tokens, then to the fewest most probable
-        ones that together reach `top_p`
+        p = softmax(penalised logits / temperature),  cut to the `top_k` most probable tokens, then to the fewest most
+        probable ones that together reach `top_p`
 
     temperature 0 takes the most probable token.
 
@@ -23,15 +27,30 @@ class Sampling(NamedTuple):
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
+    repetition_penalty: float = 1.0
 
     def check(self) -> None:
-        """Refuse what is no temperature, count or probability.
+        """Refuse what is no temperature, count, probability or penalty.
 
-        Raises   UserError for temperature < 0, top_k < 1, top_p outside (0, 1].
+        Raises   UserError for temperature < 0, top_k < 1, top_p outside (0, 1], repetition_penalty ≤ 0.
         """
-        require(self.temperature >= 0, f"temperature is {self.temperature}, but it must be at least 0 (0: greedy)")
-        require(self.top_k is None or self.top_k >= 1, f"top_k is {self.top_k}, but it must be at least 1")
-        require(self.top_p is None or 0 < self.top_p <= 1, f"top_p is {self.top_p}, but it must be above 0, at most 1")
+        check_number("temperature", self.temperature, 0, math.inf, "a number of at least 0 (0: greedy)")
+        if self.top_k is not None:
+            check_count("top_k", self.top_k)
+        if self.top_p is not None:
+            check_number("top_p", self.top_p, LEAST, 1, "a number above 0, at most 1")
+        check_number("repetition_penalty", self.repetition_penalty, LEAST, 1 / LEAST, "a number above 0 (1: none)")
+
+
+def penalise(logits_BV: Array, seen_BV: Array, penalty: float) -> Array:
+    """Make the tokens that were seen less probable.
+
+        x_i ← x_i / θ if x_i > 0, else x_i θ    for the tokens i that were seen
+
+    Source   Keskar et al. 2019, arXiv:1909.05858, §4.1.
+    Differs  There every x_i is divided, which makes those below 0 more probable.
+    """
+    return jnp.where(seen_BV, jnp.where(logits_BV > 0, logits_BV / penalty, logits_BV * penalty), logits_BV)
 
 
 def cut(logits_BV: Array, sampling: Sampling) -> Array:

@@ -13,17 +13,21 @@ from seqlab.types import Array, require
 class Tagger(nn.Module):
     """Say one thing at each step of a row.
 
-    logits_t = W encoder(inputs(x))_t + b    and 0 past the length
+        logits_t = W encoder(inputs(x))_t + b    and 0 past the length;  with `tied`, W is E, the table of the inputs
 
     Shapes   ids_BT or u_BTD, lengths_B -> logits_BTV with V = `n_outputs`;
-             a step: state, ids_B or u_BD -> state, logits_BV; a prompt: state, ids_BT -> state, logits_BV after it.
-    Raises   UserError for a bad size or rate.
+             a prompt: ids_BT or u_BTD, lengths_B -> state, logits_BV after it;
+             a step: state, ids_B or u_BD -> state, logits_BV.
+    Raises   UserError for a bad size or rate, and for tied inputs that have no table or one of another shape than W.
+    Source   tied: Press & Wolf 2017, arXiv:1608.05859, §3; Vaswani et al. 2017, arXiv:1706.03762, §3.4.
+    Differs  Vaswani et al. multiply what they look up by √D; here it is taken as it is.
     """
 
     inputs: nn.Module
     encoder: nn.Module
     n_outputs: int
     dropout: float = 0.0
+    tied: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -32,32 +36,49 @@ class Tagger(nn.Module):
             f"Tagger got n_outputs {self.n_outputs!r}; expected an integer of at least 1.",
         )
         check_rate("dropout", self.dropout)
+        require(
+            not self.tied or hasattr(self.inputs, "attend"),
+            f"Tagger got tied=true, but {type(self.inputs).__name__} has no table to tie the head to; expected "
+            "model/inputs=token.",
+        )
 
     def setup(self) -> None:
         self.drop = Dropout(self.dropout)
-        self.head = nn.Dense(self.n_outputs)
+        if self.tied:
+            self.b = self.param("bias", nn.initializers.zeros_init(), (self.n_outputs,))
+        else:
+            self.head = nn.Dense(self.n_outputs)
 
     def __call__(self, inputs: Array, lengths_B: Array | None = None, *, train: bool) -> Array:
         x_BTD = self.inputs(inputs, lengths_B, train=train)
         y_BTF = self.encoder(x_BTD, lengths_B, train=train).y_BTF
-        logits_BTV = self.head(self.drop(y_BTF, train=train))
+        logits_BTV = self._say(self.drop(y_BTF, train=train))
         return jnp.where(valid_mask(lengths_B, inputs.shape[1])[..., None], logits_BTV, 0)
 
-    def init_state(self, batch_size: int) -> Any:
-        """Give the state before the first step."""
-        return self.encoder.init_state(batch_size)
-
-    def room(self) -> int | None:
-        """Give the most steps that a state has room for, None for no limit."""
-        return self.encoder.room() if hasattr(self.encoder, "room") else None
-
-    def read(self, state: Any, inputs: Array, lengths_B: Array) -> tuple[Any, Array]:
-        """Go on by a prompt of each row's own length, without dropout."""
-        encoding = self.encoder(self.inputs(inputs, lengths_B, train=False), lengths_B, state=state, train=False)
-        return encoding.state, self.head(encoding.last_BF)
+    def begin(self, inputs: Array, lengths_B: Array | None = None) -> tuple[Any, Array]:
+        """Read prompts, each of its own length, without dropout."""
+        x_BTD = self.inputs(inputs, lengths_B, train=False)
+        encoding = self.encoder(x_BTD, lengths_B, state=self.encoder.init_state(len(inputs)), train=False)
+        return encoding.state, self._say(encoding.last_BF)
 
     def step(self, state: Any, inputs: Array) -> tuple[Any, Array]:
         """Read one step, without dropout: stepping through a row equals reading it whole."""
         x_BD = self.inputs(inputs[:, None], train=False)[:, 0]
         state, y_BF = self.encoder.step(state, x_BD)
-        return state, self.head(y_BF)
+        return state, self._say(y_BF)
+
+    def room(self, n_prompt: int) -> int | None:
+        """Give the most steps that can follow a prompt of `n_prompt`, None for no limit."""
+        room = self.encoder.room() if hasattr(self.encoder, "room") else None
+        return None if room is None else room - n_prompt
+
+    def _say(self, y: Array) -> Array:
+        if not self.tied:
+            return self.head(y)
+        V, D = self.inputs.vocab_size, self.inputs.features
+        require(
+            (self.n_outputs, y.shape[-1]) == (V, D),
+            f"Tagger got tied=true, {self.n_outputs} outputs and an encoder of width {y.shape[-1]}, but the table of "
+            f"the inputs has {V} rows of width {D}; expected the same (model.inputs.features).",
+        )
+        return self.inputs.attend(y) + self.b

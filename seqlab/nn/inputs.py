@@ -40,7 +40,10 @@ class TokenInputs(nn.Module):
         _require_features(self)
         check_rate("dropout", self.dropout)
 
-    @nn.compact
+    def setup(self) -> None:
+        self.E = nn.Embed(self.vocab_size, self.features, embedding_init=self.embedding_init)
+        self.drop = Dropout(self.dropout)
+
     def __call__(self, ids_BT: Array, lengths_B: Array | None = None, *, train: bool) -> Array:
         require(
             ids_BT.ndim == 2 and jnp.issubdtype(ids_BT.dtype, jnp.integer),
@@ -48,10 +51,16 @@ class TokenInputs(nn.Module):
             "or model/inputs=linear for vectors.",
         )
         mask_BT = valid_mask(lengths_B, ids_BT.shape[1])
-        x_BTD = nn.Embed(self.vocab_size, self.features, embedding_init=self.embedding_init, name="E")(ids_BT)
-        x_BTD = Dropout(self.dropout)(x_BTD, train=train)
+        x_BTD = self.drop(self.E(ids_BT), train=train)
         # Last, so that what was looked up for padding (NaN for ids out of range) goes no further, nor gradients back.
         return jnp.where(mask_BT[..., None], x_BTD, 0)
+
+    def attend(self, y: Array) -> Array:
+        """Say how well vectors fit each id: E y.
+
+        Shapes   y_BTD or y_BD -> scores_BTV or scores_BV with V = `vocab_size`.
+        """
+        return self.E.attend(y)
 
 
 class LinearInputs(nn.Module):

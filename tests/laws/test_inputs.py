@@ -100,6 +100,15 @@ def test_embedding_counts_valid_ids_only():
     np.testing.assert_array_equal(table, np.repeat(counts[:, None], FEATURES, axis=1))
 
 
+def test_how_well_vectors_fit_each_id_is_read_off_the_same_table():
+    module = TokenInputs(VOCAB, FEATURES)
+    variables = module.init(jax.random.key(0), np.zeros((1, 1), int), train=False)
+    y = np.random.default_rng(0).normal(size=(B, T, FEATURES)).astype(np.float32)
+    E = variables["params"]["E"]["embedding"]
+    np.testing.assert_allclose(module.apply(variables, y, method="attend"), y @ E.T, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(E.var(), 1 / FEATURES, rtol=0.3)  # so that scores start with the variance of y
+
+
 def test_the_table_starts_as_asked():
     module = TokenInputs(VOCAB, FEATURES, embedding_init=jax.nn.initializers.constant(3.0))
     x_BTD, _ = module.init_with_output(jax.random.key(0), np.zeros((B, T), int), train=False)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
@@ -55,6 +56,9 @@ CASES: list[tuple[str, ...]] = [
     (model, f"model/inputs={inputs}") for model in names("model") for inputs in names("model/inputs")
 ]
 CASES += [("classifier", f"model/pool={pool}", "model/layer=bidirectional") for pool in names("model/pool")]
+
+TIED = ["model.tied=true", "model.inputs.features=5", f"model.n_outputs={SIZES['vocab_size']}"]
+CASES += [("tagger", *TIED)]
 
 
 @pytest.fixture(scope="module", params=CASES, ids=" ".join)
@@ -105,20 +109,73 @@ def test_padding_behind_equals_full_rows_without_lengths(case):
     np.testing.assert_allclose(logits[:, :n] if logits.ndim == 3 else logits, full, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("inputs", names("model/inputs"))
-def test_stepping_a_tagger_equals_reading_the_row(inputs):
-    model, tokens = build("tagger", f"model/inputs={inputs}")
+@pytest.mark.parametrize("overrides", [*([f"model/inputs={inputs}"] for inputs in names("model/inputs")), TIED])
+def test_stepping_a_tagger_equals_reading_the_row(overrides):
+    model, tokens = build("tagger", *overrides)
     x = draw(tokens, 0)
     variables = fill(model, x)
 
     @jax.jit
     def walk(variables, x):
-        state = model.apply(variables, B, method="init_state")
+        state, first = model.apply(variables, x[:, :1], method="begin")
         step = lambda state, x: model.apply(variables, state, x, method="step")  # noqa: E731
-        return jax.lax.scan(step, state, x.swapaxes(0, 1))[1].swapaxes(0, 1)
+        return jnp.concatenate([first[None], jax.lax.scan(step, state, x[:, 1:].swapaxes(0, 1))[1]]).swapaxes(0, 1)
 
     whole = jax.jit(lambda variables, x: model.apply(variables, x, train=False))(variables, x)
     np.testing.assert_allclose(walk(variables, x), whole, rtol=1e-5, atol=1e-6)
+
+
+def test_a_prompt_is_read_up_to_its_length():
+    model, tokens = build("tagger")
+    x = draw(tokens, 0)
+    variables = fill(model, x)
+    whole = jax.jit(lambda variables, x: model.apply(variables, x, LENGTHS, train=False))(variables, x)
+    begin = jax.jit(lambda variables, x: model.apply(variables, x, LENGTHS, method="begin"))
+    state, logits = begin(variables, x)
+    some = LENGTHS > 0
+    np.testing.assert_allclose(logits[some], whole[some, LENGTHS[some] - 1], rtol=1e-5, atol=1e-6)
+    again = begin(variables, draw(tokens, 10**6))
+    jax.tree.map(np.testing.assert_array_equal, (state, logits), again)
+    assert all(len(leaf) == B for leaf in jax.tree.leaves(state))
+
+
+def test_a_tied_head_is_the_table_of_the_inputs():
+    """In value, and its gradient is that of both of its places in a model with a head of the same numbers."""
+    tied, _ = build("tagger", *TIED)
+    untied, _ = build("tagger", *TIED[1:])
+    x, V, D = draw(True, 0), SIZES["vocab_size"], 5
+    params = fill(tied, x)["params"]
+    E_VD, b_V = params["inputs"]["E"]["embedding"], params["bias"]
+    apart = {**params, "head": {"kernel": E_VD.T, "bias": b_V}}
+    del apart["bias"]
+    assert sorted(params) == ["bias", "encoder", "inputs"] and jax.tree.leaves(params["inputs"])[0].shape == (V, D)
+    sizes = [sum(leaf.size for leaf in jax.tree.leaves(fill(model, x))) for model in (tied, untied)]
+    assert sizes[1] - sizes[0] == V * D
+
+    def run(model):
+        loss = lambda params: jnp.sin(model.apply({"params": params}, x, LENGTHS, train=False)).sum()  # noqa: E731
+        return jax.jit(jax.value_and_grad(loss))
+
+    (value, d), (value_apart, d_apart) = run(tied)(params), run(untied)(apart)
+    np.testing.assert_allclose(value, value_apart, rtol=1e-5)
+    both = d_apart["inputs"]["E"]["embedding"] + d_apart["head"]["kernel"].T
+    np.testing.assert_allclose(d["inputs"]["E"]["embedding"], both, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(d["bias"], d_apart["head"]["bias"], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (["model/inputs=linear"], "LinearInputs has no table"),
+        (["model.inputs.features=3"], "11 outputs and an encoder of width 5, but the table .* has 11 rows of width 3"),
+        (["model.n_outputs=2"], "2 outputs and an encoder of width 5, but the table .* has 11 rows of width 5"),
+        (["model/layer=bidirectional"], "an encoder of width 10, but the table"),
+    ],
+)
+def test_what_cannot_be_tied_is_refused(overrides, told):
+    with pytest.raises((UserError, InstantiationException), match=told):
+        model, tokens = build("tagger", *TIED, *overrides)
+        fill(model, draw(tokens, 0))
 
 
 @pytest.mark.parametrize("name", names("model"))
