@@ -26,10 +26,8 @@ def general(q_BTHK: Array, k_BSHK: Array, W_HKK: Array) -> Array:
     return dot(jnp.einsum("bthk,hkj->bthj", q_BTHK, W_HKK), k_BSHK)
 
 
-def additive(q_BTHK: Array, k_BSHK: Array, W_HKK: Array, U_HKK: Array, v_HK: Array) -> Array:
-    """vᵀ tanh(W q + U k)."""
-    q_BTHK = jnp.einsum("bthk,hkj->bthj", q_BTHK, W_HKK)
-    k_BSHK = jnp.einsum("bshk,hkj->bshj", k_BSHK, U_HKK)
+def additive(q_BTHK: Array, k_BSHK: Array, v_HK: Array) -> Array:
+    """vᵀ tanh(q + k)."""
     hidden_BTSHK = jnp.tanh(q_BTHK[:, :, None] + k_BSHK[:, None])
     return jnp.einsum("btshk,hk->bhts", hidden_BTSHK, v_HK)
 
@@ -70,13 +68,15 @@ class General(nn.Module):
 class Additive(nn.Module):
     """One hidden layer, of each head its own.
 
+    vᵀ tanh(W s + U h)    with q = W s and k = U h, the projections of the layer around it
+
+    So U h, which no query changes, is computed once for each key, and not once for each query.
+
     Source   Bahdanau et al. 2015, arXiv:1409.0473, appendix A.1.2.
     """
 
     @nn.compact
     def __call__(self, q_BTHK: Array, k_BSHK: Array) -> Array:
         H, K = q_BTHK.shape[-2:]
-        init = nn.initializers.lecun_normal(batch_axis=0)
-        W_HKK, U_HKK = (self.param(name, init, (H, K, K), jnp.float32) for name in ("W", "U"))
         v_HK = self.param("v", nn.initializers.normal(1 / math.sqrt(K)), (H, K), jnp.float32)
-        return additive(q_BTHK, k_BSHK, *(w.astype(q_BTHK.dtype) for w in (W_HKK, U_HKK, v_HK)))
+        return additive(q_BTHK, k_BSHK, v_HK.astype(q_BTHK.dtype))

@@ -3,15 +3,14 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-import flax.linen as nn
+import jax
 import jax.numpy as jnp
+import numpy as np
 
-from seqlab.nn.attention import IMPLEMENTATIONS, Dropout, attend
-from seqlab.nn.checks import check_choice, check_lengths, check_positive
-from seqlab.nn.dropout import check_rate
+from seqlab.nn.checks import check_lengths, check_positive
+from seqlab.nn.heads import MultiHead
 from seqlab.nn.masks import Sight, last_step, valid_mask
 from seqlab.nn.positions import Positions
-from seqlab.nn.scores import ScaledDot
 from seqlab.types import Array, Encoding, require
 
 
@@ -26,64 +25,46 @@ class Cache(NamedTuple):
     length_B: Array
 
 
-class SelfAttention(nn.Module):
+def known_empty(length_B: Array) -> bool:
+    """Whether it is known, also to the compiler, that no row has taken a step: then the new steps are all there are."""
+    return not isinstance(length_B, jax.core.Tracer) and not np.any(length_B)
+
+
+class SelfAttention(MultiHead):
     """Multi-head self-attention: each step looks at the steps of its own row.
 
         q_h, k_h, v_h = W_q,h x, W_k,h x, W_v,h x
         y = W_o [y_1, …, y_H],   y_h = softmax(score(q_h, k_h) + bias) v_h
 
-    With `n_kv_heads` < n_heads several heads share their keys and values. `causal`: a step sees none after itself;
-    `window`: none that is that far away or further. The state is a cache with room for `max_length` steps; a row that
-    takes more gets NaN. The weights are sown as "weights" into the collection "intermediates" for who asks for it.
+    `causal`: a step sees none after itself; `window`: none that is that far away or further. The state is a cache
+    with room for `max_length` steps; a row that takes more gets NaN. The weights are sown as "weights" into the
+    collection "intermediates" for who asks for it.
 
     Shapes   x_BTD, lengths_B -> y_BTF, last_BF, state: None, or the cache that follows the given one.
-    Raises   UserError for heads that don't divide, a rate outside [0, 1), sizes below 1, an unknown implementation.
-    Source   Vaswani et al. 2017, arXiv:1706.03762, §3.2.2; Ainslie et al. 2023, arXiv:2305.13245 (shared heads);
-             Beltagy et al. 2020, arXiv:2004.05150 (window).
+    Raises   UserError for sizes below 1, and as `MultiHead`.
+    Source   Vaswani et al. 2017, arXiv:1706.03762, §3.2.2; Beltagy et al. 2020, arXiv:2004.05150 (window).
     """
 
-    features: int
-    n_heads: int = 4
-    n_kv_heads: int | None = None
     causal: bool = True
     window: int | None = None
-    score: Callable[[], nn.Module] = ScaledDot
     positions: Callable[..., Positions] = Positions
-    dropout: float = 0.0
-    bias: bool = True
-    implementation: str = "auto"
     max_length: int = 1024
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("features", "n_heads", "max_length"):
-            check_positive(name, getattr(self, name))
+        check_positive("max_length", self.max_length)
         if self.window is not None:
             check_positive("window", self.window)
-        check_rate("dropout", self.dropout)
-        check_choice("implementation", self.implementation, IMPLEMENTATIONS)
-        require(
-            self.features % self.n_heads == 0,
-            f"features is {self.features} and n_heads is {self.n_heads}, but the heads must divide the features",
-        )
-        require(
-            self.n_kv_heads is None or (self.n_kv_heads >= 1 and self.n_heads % self.n_kv_heads == 0),
-            f"n_heads is {self.n_heads} and n_kv_heads is {self.n_kv_heads}, but the latter must divide the former",
-        )
 
     def setup(self):
-        K = self.features // self.n_heads
-        G = self.n_kv_heads or self.n_heads
-        self.W_q = nn.DenseGeneral((self.n_heads, K), use_bias=self.bias)
-        self.W_k = nn.DenseGeneral((G, K), use_bias=self.bias)
-        self.W_v = nn.DenseGeneral((G, K), use_bias=self.bias)
-        self.W_o = nn.DenseGeneral(self.features, axis=(-2, -1), use_bias=self.bias)
-        self.fit, self.place = self.score(), self.positions()
+        super().setup()
+        self.place = self.positions()
 
     def init_state(self, batch_size: int) -> Cache:
         G = self.n_kv_heads or self.n_heads
         z_BSGK = jnp.zeros((batch_size, self.max_length, G, self.features // self.n_heads))
-        return Cache(z_BSGK, z_BSGK, jnp.zeros(batch_size, jnp.int32))
+        # Of NumPy, so that also while tracing it is known to be empty.
+        return Cache(z_BSGK, z_BSGK, np.zeros(batch_size, np.int32))  # type: ignore[arg-type]
 
     def __call__(
         self, x_BTD: Array, lengths_B: Array | None = None, *, state: Cache | None = None, train: bool = False
@@ -97,11 +78,20 @@ class SelfAttention(nn.Module):
         k_BSGK, v_BSGK = self.place.rotate(self.W_k(x_BTD), t_BT), self.W_v(x_BTD)
         s_BS, valid_BS = t_BT, real_BT
         if state is not None:
+            first = known_empty(state.length_B)
             state = self._append(state, k_BSGK, v_BSGK, t_BT, real_BT)
-            k_BSGK, v_BSGK = (z.astype(q_BTHK.dtype) for z in (state.k_BSGK, state.v_BSGK))
-            s_BS = jnp.arange(k_BSGK.shape[1])[None]
-            valid_BS = s_BS < state.length_B[:, None]
-        y_BTHK = self._attend(q_BTHK, k_BSGK, v_BSGK, Sight(t_BT, s_BS, valid_BS, self.causal, self.window), train)
+            if not first:
+                k_BSGK, v_BSGK = (z.astype(q_BTHK.dtype) for z in (state.k_BSGK, state.v_BSGK))
+                s_BS = jnp.arange(k_BSGK.shape[1])[None]
+                valid_BS = s_BS < state.length_B[:, None]
+
+        def bias(t_BT: Array, s_BS: Array) -> Array | None:
+            return self.place.bias(self.n_heads, t_BT, s_BS)
+
+        sight, asked = Sight(t_BT, s_BS, valid_BS, self.causal, self.window), self.asked()
+        y_BTHK, weights_BHTS = self.average(q_BTHK, k_BSGK, v_BSGK, sight, bias=bias, train=train, asked=asked)
+        if asked:
+            self.sow("intermediates", "weights", weights_BHTS)
         y_BTF = jnp.where(real_BT[..., None], self.W_o(y_BTHK), 0)
         if state is not None:
             full_B = state.length_B > state.k_BSGK.shape[1]
@@ -121,18 +111,3 @@ class SelfAttention(nn.Module):
         k_BSGK = cache.k_BSGK.at[place].set(k_BTGK.astype(cache.k_BSGK.dtype), mode="drop")
         v_BSGK = cache.v_BSGK.at[place].set(v_BTGK.astype(cache.v_BSGK.dtype), mode="drop")
         return Cache(k_BSGK, v_BSGK, cache.length_B + jnp.broadcast_to(real_BT, (B, T)).sum(1, dtype=jnp.int32))
-
-    def _attend(self, q_BTHK: Array, k_BSGK: Array, v_BSGK: Array, sight: Sight, train: bool) -> Array:
-        def bias(t_BT: Array, s_BS: Array) -> Array | None:
-            return self.place.bias(self.n_heads, t_BT, s_BS)
-
-        asked = self.is_mutable_collection("intermediates") and not self.is_initializing()
-        dropout = Dropout(self.make_rng("dropout"), self.dropout) if train and self.dropout else None
-        # Parameters are made before a chunk could make them inside of its own transformation.
-        implementation = "plain" if asked or self.is_initializing() else self.implementation
-        y_BTHK, weights_BHTS = attend(
-            q_BTHK, k_BSGK, v_BSGK, sight, score=self.fit, bias=bias, dropout=dropout, implementation=implementation
-        )
-        if asked:
-            self.sow("intermediates", "weights", weights_BHTS)
-        return y_BTHK

@@ -136,7 +136,7 @@ def test_a_score_is_its_equation(name):
             "Dot": lambda x=x, z=z: x @ z,
             "ScaledDot": lambda x=x, z=z: x @ z / np.sqrt(K),
             "General": lambda x=x, z=z, h=h: x @ p["W"][h] @ z,
-            "Additive": lambda x=x, z=z, h=h: np.tanh(x @ p["W"][h] + z @ p["U"][h]) @ p["v"][h],
+            "Additive": lambda x=x, z=z, h=h: np.tanh(x + z) @ p["v"][h],
         }[name]()
         np.testing.assert_allclose(got[b, h, t, s], expected, rtol=1e-4, atol=1e-5)
 
