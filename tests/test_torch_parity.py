@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,12 +13,16 @@ from flax import linen
 from seqlab.nn.cells.gru import GRU
 from seqlab.nn.cells.lstm import LSTM
 from seqlab.nn.cells.rnn import RNN
+from seqlab.nn.decoders.transformer import TransformerDecoder
+from seqlab.nn.masks import last_step, valid_mask
 from seqlab.nn.recurrent import Bidirectional, Recurrent, Stack
+from seqlab.nn.scores import Additive
 from seqlab.nn.self_attention import SelfAttention
-from seqlab.nn.torch_transformer import convert_torch_transformer
+from seqlab.nn.source_attention import SourceAttention
+from seqlab.nn.torch_transformer import convert_torch_attention, convert_torch_block, convert_torch_transformer
 from seqlab.nn.torch_weights import convert_torch_weights
 from seqlab.nn.transformer import Transformer
-from seqlab.types import UserError
+from seqlab.types import Encoding, UserError
 
 GOLDEN = Path(__file__).parent / "golden"
 CELLS = {
@@ -149,47 +154,103 @@ def test_layers_that_compute_another_function_are_refused(layer, told):
         convert_torch_weights(layer, {})
 
 
+MIXER = partial(SelfAttention, n_heads=3)
+SIZES: dict[str, Any] = {"features": 6, "n_layers": 2, "d_ff": 7, "activation": "relu"}
+
+
 def transformer(placement="pre", **change):
-    mixer = partial(SelfAttention, n_heads=3, causal=placement == "post")
-    fields = {"features": 6, "n_layers": 2, "d_ff": 7, "activation": "relu", "placement": placement}
-    return Transformer(mixer, **(fields | change))
+    return Transformer(partial(MIXER, causal=placement == "post"), **(SIZES | {"placement": placement} | change))
 
 
-@pytest.mark.parametrize("placement", ["pre", "post"])
-def test_a_transformer_equals_torchs(placement):
-    """Outputs, and gradients in the input and in every weight: both directions (pre), causal (post), with lengths."""
-    with np.load(GOLDEN / f"torch_transformer_{placement}.npz") as file:
-        golden = dict(file)
-    model, weights = transformer(placement), take(golden, "weights/")
+def decoder(placement, **change):
+    fields = SIZES | {"placement": placement, "source_attention": partial(SourceAttention, n_heads=3)} | change
+    return TransformerDecoder(MIXER, **fields)
+
+
+def read_attentive(kind):
+    with np.load(GOLDEN / f"torch_{kind}.npz") as file:
+        return dict(file)
+
+
+def over_source(decoder, x_BTD, lengths_B, z_BSD, source_lengths_B):
+    source = Encoding(z_BSD, last_step(z_BSD, source_lengths_B), None)
+    return decoder(x_BTD, lengths_B, state=decoder.start(source, source_lengths_B))
+
+
+def look(attention, x_BTD, lengths_B, z_BSD, source_lengths_B):
+    y_BTF = attention(x_BTD, attention.memory(z_BSD, source_lengths_B))
+    return Encoding(jnp.where(valid_mask(lengths_B, x_BTD.shape[1])[..., None], y_BTF, 0), None, None)
+
+
+ATTENTIVE = {
+    "transformer_pre": (transformer("pre"), convert_torch_transformer, None),
+    "transformer_post": (transformer("post"), convert_torch_transformer, None),
+    "decoder_pre": (decoder("pre"), convert_torch_transformer, over_source),
+    "decoder_post": (decoder("post"), convert_torch_transformer, over_source),
+    "attention_self": (MIXER(6), convert_torch_attention, None),
+    "attention_cross": (SourceAttention(6, n_heads=3), convert_torch_attention, look),
+    "attention_other": (SourceAttention(6, n_heads=3), convert_torch_attention, look),
+}
+
+
+@pytest.mark.parametrize("kind", ATTENTIVE)
+def test_what_attends_equals_torchs(kind):
+    """Outputs, and gradients in the inputs and in every weight, with lengths."""
+    golden, (model, convert, method) = read_attentive(kind), ATTENTIVE[kind]
+    inputs = [name for name in ("x_BTD", "z_BSD") if name in golden]
+    lengths = [golden[name] for name in ("lengths_B", "source_lengths_B") if name in golden]
 
     @jax.jit
-    def run(weights, x_BTD):
-        params = convert_torch_transformer(model, weights)
-        y_BTF = model.apply({"params": params}, x_BTD, golden["lengths_B"]).y_BTF
+    def run(weights, inputs):
+        arguments = [a for pair in zip(inputs, lengths, strict=True) for a in pair]
+        y_BTF = model.apply({"params": convert(model, weights)}, *arguments, method=method).y_BTF
         return (golden["weigh/y_BTF"] * y_BTF).sum(), y_BTF
 
-    (loss, y_BTF), (dweights, dx) = jax.value_and_grad(run, (0, 1), has_aux=True)(weights, golden["x_BTD"])
+    weights = take(golden, "weights/")
+    run = jax.value_and_grad(run, (0, 1), has_aux=True)
+    (loss, y_BTF), (dweights, dinputs) = run(weights, [golden[name] for name in inputs])
     np.testing.assert_allclose(y_BTF, golden["y_BTF"], atol=2e-5)
     np.testing.assert_allclose(loss, golden["loss"], rtol=1e-4)
-    np.testing.assert_allclose(dx, golden["grad/x_BTD"], atol=1e-4)
-    for key, gradient in dweights.items():
+    for key, gradient in (dweights | dict(zip(inputs, dinputs, strict=True))).items():
         np.testing.assert_allclose(gradient, golden[f"grad/{key}"], atol=2e-4, err_msg=key)
 
 
+@pytest.mark.parametrize("kind", ["transformer_pre", "decoder_post"])
+def test_single_layers_of_torch_are_the_layers_of_a_stack(kind):
+    weights, (model, convert, _) = take(read_attentive(kind), "weights/"), ATTENTIVE[kind]
+    second = convert_torch_block(model, take(weights, "layers.1."))
+    layers = convert(model, weights)["layers"]
+    jax.tree.map(np.testing.assert_array_equal, second, jax.tree.map(lambda a: a[1], layers))
+
+
+def test_attention_without_biases_converts():
+    weights = take(read_attentive("attention_other"), "weights/")
+    bare = {key: a for key, a in weights.items() if "bias" not in key}
+    layer = SourceAttention(6, n_heads=3, bias=False)
+    own = jax.eval_shape(lambda: layer.init(jax.random.key(0), jnp.zeros((1, 5, 5)), method="memory"))
+    found = convert_torch_attention(layer, bare)
+    assert own["params"]["W_k"]["kernel"].shape == found["W_k"]["kernel"].shape and "bias" not in found["W_o"]
+    with pytest.raises(UserError, match="in_proj_bias is missing"):
+        convert_torch_attention(SourceAttention(6, n_heads=3), bare)
+
+
 @pytest.mark.parametrize(
-    ("change", "drop", "message"),
+    ("model", "drop", "message"),
     [
-        ({"activation": "gelu"}, None, "activation=relu"),
-        ({"norm": "rms"}, None, "norm=layer"),
-        ({"n_layers": 1}, None, r"layers\.1\.\S+ in the state dict is not expected"),
-        ({"placement": "post"}, None, r"norm\.\w+ in the state dict is not expected"),
-        ({"d_ff": 11}, None, r"linear1\.weight has shape \(7, 6\), but this layer needs \(11, 6\)"),
-        ({}, "layers.1.linear2.bias", r"layers\.1\.linear2\.bias is missing"),
+        (transformer(activation="gelu"), None, "activation=relu"),
+        (transformer(norm="rms"), None, "norm=layer"),
+        (transformer(n_layers=1), None, r"layers\.1\.\S+ in the state dict is not expected"),
+        (transformer("post"), None, r"norm\.\w+ in the state dict is not expected"),
+        (transformer(d_ff=11), None, r"linear1\.weight has shape \(7, 6\), but this layer needs \(11, 6\)"),
+        (transformer(), "layers.1.linear2.bias", r"layers\.1\.linear2\.bias is missing"),
+        (decoder("pre"), None, r"multihead_attn\.in_proj_weight is missing"),
+        (decoder("pre", source_attention=partial(SourceAttention, n_heads=3, n_kv_heads=1)), None, "a key head for"),
+        (decoder("pre", source_attention=partial(SourceAttention, n_heads=3, score=Additive)), None, "scaled dot"),
+        (Transformer(partial(Recurrent, cell=GRU), **SIZES), None, "attention with biases"),
     ],
 )
-def test_a_transformer_of_another_function_is_refused(change, drop, message):
-    with np.load(GOLDEN / "torch_transformer_pre.npz") as file:
-        weights = take(dict(file), "weights/")
+def test_a_transformer_of_another_function_is_refused(model, drop, message):
+    weights = take(read_attentive("transformer_pre"), "weights/")
     weights.pop(drop, None)
     with pytest.raises(UserError, match=message):
-        convert_torch_transformer(transformer(**change), weights)
+        convert_torch_transformer(model, weights)

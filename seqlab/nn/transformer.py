@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from seqlab.nn.checks import check_choice, check_lengths, check_positive
 from seqlab.nn.dropout import Dropout, check_rate
 from seqlab.nn.masks import last_step, valid_mask
 from seqlab.nn.pointwise import gelu
 from seqlab.nn.positions import Positions
+from seqlab.nn.self_attention import known_empty
 from seqlab.types import Array, Encoding, require
 
 NORMS: dict[str, Callable[..., nn.Module]] = {"layer": partial(nn.LayerNorm, epsilon=1e-5), "rms": nn.RMSNorm}
@@ -45,45 +47,61 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """One layer of a Transformer.
+    """One layer of a Transformer: the mixer, then attention to the source if there is one, then the feed-forward.
 
-        x ← x + mixer(norm(x));  x ← x + feed_forward(norm(x))         placement = pre
-        x ← norm(x + mixer(x));  x ← norm(x + feed_forward(x))         placement = post
+        x ← x + f(norm(x))    for each f of them, placement = pre
+        x ← norm(x + f(x))                        placement = post
 
     with dropout on what is added.
 
-    Shapes   x_BTD, the mixer's state, lengths_B -> x_BTD, the mixer's state.
+    Shapes   x_BTD, the mixer's state, the memory of the source, lengths_B -> x_BTD, the mixer's state.
     Source   post: Vaswani et al. 2017, arXiv:1706.03762, §3.1, §5.4; pre: Xiong et al. 2020, arXiv:2002.04745.
     """
 
-    mixer: Callable[..., nn.Module]
+    make_mixer: Callable[..., nn.Module]
+    make_source: Callable[..., nn.Module] | None
+    features: int
     d_ff: int
     activation: str
     norm: str
     placement: str
     dropout: float
-    train: bool
 
-    @nn.compact
-    def __call__(self, x_BTD: Array, state: Any, lengths_B: Array | None) -> tuple[Array, Any]:
-        drop = partial(Dropout(self.dropout), train=self.train)
-        norm_1, norm_2 = (NORMS[self.norm](name=f"norm_{i}") for i in (1, 2))
-        mixer = self.mixer(features=x_BTD.shape[-1], name="mixer")
-        feed_forward = FeedForward(self.d_ff, self.activation, name="feed_forward")
-        pre = self.placement == "pre"
+    def setup(self):
+        self.mixer = self.make_mixer(features=self.features)
+        if self.make_source is not None:
+            self.source = self.make_source(features=self.features)
+        self.feed_forward = FeedForward(self.d_ff, self.activation)
+        self.norms = [NORMS[self.norm](name=f"norm_{n}") for n in range(1, 3 + (self.make_source is not None))]
+        self.drop = Dropout(self.dropout)
 
-        mixed = mixer(norm_1(x_BTD) if pre else x_BTD, lengths_B, state=state, train=self.train)
-        x_BTD = x_BTD + drop(mixed.y_BTF)
-        x_BTD = x_BTD if pre else norm_1(x_BTD)
-        x_BTD = x_BTD + drop(feed_forward(norm_2(x_BTD) if pre else x_BTD))
-        return x_BTD if pre else norm_2(x_BTD), None if state is None else mixed.state
+    def __call__(
+        self, x_BTD: Array, state: Any, memory: Any, lengths_B: Array | None, *, train: bool
+    ) -> tuple[Array, Any]:
+        def add(n: int, f: Callable[[Array], Array], x_BTD: Array) -> Array:
+            norm = self.norms[n]
+            if self.placement == "pre":
+                return x_BTD + self.drop(f(norm(x_BTD)), train=train)
+            return norm(x_BTD + self.drop(f(x_BTD), train=train))
+
+        def mix(x_BTD: Array) -> Array:
+            nonlocal state
+            encoding = self.mixer(x_BTD, lengths_B, state=state, train=train)
+            state = None if state is None else encoding.state
+            return encoding.y_BTF
+
+        x_BTD = add(0, mix, x_BTD)
+        if self.make_source is not None:
+            x_BTD = add(1, lambda x_BTD: self.source(x_BTD, memory, train=train), x_BTD)
+        return add(-1, self.feed_forward, x_BTD), state
 
 
 class TransformerState(NamedTuple):
-    """Where each row is, and the states of the mixers, whose second axis is the layer."""
+    """Where each row is, the states of the mixers, and what they know of a source; their second axis is the layer."""
 
     length_B: Array
     mixers: Any
+    memories: Any = None
 
 
 class Transformer(nn.Module):
@@ -125,6 +143,19 @@ class Transformer(nn.Module):
         check_choice("norm", self.norm, NORMS)
         check_choice("placement", self.placement, ("pre", "post"))
 
+    def setup(self):
+        self.place, self.drop = self.positions(), Dropout(self.dropout)
+        d_ff = 4 * self.features if self.d_ff is None else self.d_ff
+        inner = d_ff, self.activation, self.norm, self.placement, self.dropout
+        self.layers = Block(self.mixer, self.source_node(), self.features, *inner)
+        if self.placement == "pre":
+            self.last_norm = NORMS[self.norm]()
+
+    @nn.nowrap
+    def source_node(self) -> Callable[..., nn.Module] | None:
+        """What attends to a source in each block; a Transformer by itself has none."""
+        return None
+
     def room(self) -> int | None:
         """The most steps that a state has room for, None for no limit."""
         parts = self.mixer(features=self.features, parent=None), self.positions(parent=None)
@@ -134,9 +165,20 @@ class Transformer(nn.Module):
     def init_state(self, batch_size: int) -> TransformerState:
         one = self.mixer(features=self.features, parent=None).bind({}).init_state(batch_size)
         mixers = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], self.n_layers, 1), one)
-        return TransformerState(jnp.zeros(batch_size, jnp.int32), mixers)
+        return TransformerState(np.zeros(batch_size, np.int32), mixers)  # type: ignore[arg-type]
 
-    @nn.compact
+    def over_layers(self, body: Callable[..., Any]) -> Callable[..., Any]:
+        """The loop over the layers: body(block, x, of each layer) -> x, of each layer."""
+        scan = nn.scan(
+            nn.remat(body, prevent_cse=False) if self.remat else body,
+            variable_axes={"params": 0, "intermediates": 0},
+            split_rngs={"params": True, "dropout": True},
+            in_axes=1,
+            out_axes=1,
+            length=self.n_layers,
+        )
+        return partial(scan, self.layers)
+
     def __call__(
         self,
         x_BTD: Array,
@@ -149,32 +191,29 @@ class Transformer(nn.Module):
         check_lengths(lengths_B, B)
         real_BT = valid_mask(lengths_B, T)
         t_BT = jnp.arange(T)[None] if state is None else state.length_B[:, None] + jnp.arange(T)
-        x_BTD = self.positions(name="positions").embed(x_BTD, t_BT)
+        x_BTD = self.place.embed(x_BTD, t_BT)
         require(
             x_BTD.shape[-1] == self.features,
             f"a Transformer of features={self.features} got inputs of width {x_BTD.shape[-1]}, positions included: "
             "they are added to, so the widths must be equal (model.inputs.features)",
         )
         # Padding's inputs and positions may be anything, NaN too.
-        x_BTD = jnp.where(real_BT[..., None], x_BTD, 0)
-        x_BTD = Dropout(self.dropout)(x_BTD, train=train)
-        layers = nn.scan(
-            nn.remat(Block, prevent_cse=False) if self.remat else Block,
-            variable_axes={"params": 0, "intermediates": 0},
-            split_rngs={"params": True, "dropout": True},
-            in_axes=(1, nn.broadcast),
-            out_axes=1,
-            length=self.n_layers,
-        )
-        d_ff = 4 * self.features if self.d_ff is None else self.d_ff
-        fields = self.mixer, d_ff, self.activation, self.norm, self.placement, self.dropout, train
-        x_BTD, mixers = layers(*fields, name="layers")(x_BTD, None if state is None else state.mixers, lengths_B)
-        if self.placement == "pre":
-            x_BTD = NORMS[self.norm](name="norm")(x_BTD)
+        x_BTD = self.drop(jnp.where(real_BT[..., None], x_BTD, 0), train=train)
+        first = state is not None and known_empty(state.length_B)
+
+        def body(block: Block, x_BTD: Array, of_layer: tuple[Any, Any]) -> tuple[Array, Any]:
+            mixer, memory = of_layer
+            # Made here, so that the mixer knows too that it is empty, and need not look through all its room.
+            mixer = block.mixer.init_state(B) if first else mixer
+            return block(x_BTD, mixer, memory, lengths_B, train=train)
+
+        of_layers = (None, None) if state is None else (state.mixers, state.memories)
+        x_BTD, mixers = self.over_layers(body)(x_BTD, of_layers)
+        x_BTD = self.last_norm(x_BTD) if self.placement == "pre" else x_BTD
         y_BTD = jnp.where(real_BT[..., None], x_BTD, 0)
         if state is not None:
             n_real_B = jnp.full(B, T, jnp.int32) if lengths_B is None else lengths_B
-            state = TransformerState(state.length_B + n_real_B, mixers)
+            state = TransformerState(state.length_B + n_real_B, mixers, state.memories)
         return Encoding(y_BTD, last_step(y_BTD, lengths_B), state)
 
     def step(self, state: TransformerState, x_BD: Array) -> tuple[TransformerState, Array]:
