@@ -1,5 +1,6 @@
 """Laws of decoding: cached steps say what the whole model says, and what is drawn is what was asked for."""
 
+import functools
 from functools import partial
 
 import jax
@@ -32,6 +33,7 @@ ENCODERS = {
 }
 
 
+@functools.cache  # one model, so that what is compiled for it is too
 def build(name):
     model = Tagger(TokenInputs(V, D), ENCODERS[name](), V)
     rng = np.random.default_rng(0)
@@ -110,13 +112,17 @@ def test_a_row_ends_before_its_eos_and_drawing_once_all_have(case):
     """Else nothing changes: rows are those of no eos, cut."""
     n_tokens, sampling = module.STRETCH + 7, Sampling(0.9)
     whole = draw(case, PROMPTS, n_tokens, sampling)
-    eos = int(whole[0][2])
-    ends = [text.tolist().index(eos) if eos in text else n_tokens for text in whole]
-    assert len({*ends}) > 1
+
+    def find(eos):
+        return [text.tolist().index(eos) if eos in text else n_tokens for text in whole]
+
+    # One that ends the first row within a stretch and another row later.
+    eos = next(i for i in range(V) if find(i)[0] < module.STRETCH < max(find(i)))
+    ends = find(eos)
     for text, end, cut_text in zip(whole, ends, draw(case, PROMPTS, n_tokens, sampling, eos=eos), strict=True):
         np.testing.assert_array_equal(cut_text, text[:end])
     stretches = list(generate(*case, PROMPTS[:1], n_tokens, sampling, eos=eos))
-    assert len(stretches) == 1 and ends[0] <= 2
+    assert len(stretches) == 1
 
 
 @pytest.mark.parametrize("prompts_are_seen", [True, False])
