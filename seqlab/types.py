@@ -57,12 +57,14 @@ class Encoding:
 
     Shapes   y_BTF: output at each step, zeros past the length;
              last_BF: output once the whole row has been read, zeros for length 0;
-             state: to go on from, a pytree whose leaves begin with B.
+             state: to go on from, a pytree whose leaves begin with B;
+             choices: what a layer that draws tells of its draws (`reinforce.Choices`), None of other layers.
     """
 
     y_BTF: Array
     last_BF: Array
     state: Any
+    choices: Any = None
 
 
 class SequenceLayer(Protocol):

@@ -17,7 +17,7 @@ from seqlab.nn.cells.lstm import LSTM
 from seqlab.nn.decoders.fixed_context import FixedContext
 from seqlab.nn.decoders.hard_attention import HardAttention
 from seqlab.nn.recurrent import Bidirectional, Recurrent, Stack
-from seqlab.nn.reinforce import reinforce_loss
+from seqlab.nn.reinforce import Choices, reinforce_loss
 from seqlab.nn.self_attention import SelfAttention
 from seqlab.nn.source_attention import SourceAttention
 from seqlab.nn.transformer import Transformer
@@ -125,10 +125,8 @@ class Case:
 
         def total(variables, source_y, x):
             source = SOURCE.replace(y_BTF=source_y)
-            encoding, sown = decoder.apply(
-                variables, source, x, lengths, True, method=whole, rngs=rngs, mutable=["choices"]
-            )
-            choices = sum(jnp.sum(jnp.cos(leaf)) for leaf in jax.tree.leaves(sown))
+            encoding = decoder.apply(variables, source, x, lengths, True, method=whole, rngs=rngs)
+            choices = sum(jnp.sum(jnp.cos(leaf)) for leaf in jax.tree.leaves(encoding.choices))
             y = encoding.y_BTF
             return jnp.sum(weigh_y * y * jnp.cos(jnp.arange(y.size)).reshape(y.shape)) + weigh_choices * choices, y
 
@@ -273,7 +271,7 @@ def test_steps_beyond_the_room_are_refused():
 
 def hard_case():
     """A decoder of three places and two steps, in float64: the nine rows of a batch make all nine choices."""
-    decoder = HardAttention(partial(Recurrent, cell=GRU), features=3)
+    decoder = HardAttention(partial(Recurrent, cell=GRU), features=3, entropy_bonus=0.3)
     rng = np.random.default_rng(0)
     one = [rng.normal(size=shape) for shape in ((1, 3, 5), (1, 5), (1, 2, 2))]
     z, last, x = (jnp.asarray(np.repeat(a, 9, 0)) for a in one)
@@ -288,9 +286,9 @@ def hard_case():
     W, targets = jnp.asarray(rng.normal(size=(8, 7))), jnp.asarray(np.repeat([[3, 5]], 9, 0))
 
     def run(params):
-        encoding, choices = decoder.apply(params, method=read)
+        encoding = decoder.apply(params, method=read)
         log_p = jax.nn.log_softmax(encoding.y_BTF @ W)
-        return jnp.take_along_axis(log_p, targets[..., None], -1)[..., 0], choices
+        return jnp.take_along_axis(log_p, targets[..., None], -1)[..., 0], encoding.choices
 
     return params, run
 
@@ -310,9 +308,9 @@ def test_the_expected_estimate_is_the_gradient_of_the_expectation():
         def expected(params, w_T, with_baseline):
             log_likelihood, choices = run(params)
             p = jax.lax.stop_gradient(jnp.exp(choices.log_probability_BT.sum(1)))
-            baseline = choices.baseline_BT * with_baseline
-            rows = log_likelihood, choices.log_probability_BT, baseline, choices.entropy_BT
-            terms = jax.vmap(lambda *row: reinforce_loss(*(a[None] for a in row), w_T[None]))(*rows)
+            choices = choices._replace(baseline_BT=choices.baseline_BT * with_baseline, bonus_BT=0 * p[:, None])
+            rows = jax.tree.map(lambda a: a[:, None], (log_likelihood, choices))
+            terms = jax.vmap(lambda likelihood, choices: reinforce_loss(likelihood, choices, w_T[None]))(*rows)
             return jnp.sum(p * (terms - log_likelihood @ w_T)), (p, terms)
 
         for weights, with_baseline in product(([1.0, 1.0], [0.0, 1.0], [0.5, 0.0]), (1.0, 0.0)):
@@ -337,11 +335,12 @@ def test_without_the_estimator_it_is_not_the_gradient():
 
         def bonus(params):
             _, choices = run(params)
-            zero = jnp.zeros_like(choices.entropy_BT)
-            return reinforce_loss(zero, zero, zero, choices.entropy_BT, zero + 1, 0.3)
+            zero = jnp.zeros_like(choices.bonus_BT)
+            return reinforce_loss(zero, Choices(zero, zero, choices.bonus_BT), zero + 1)
 
         def entropy(params):
-            return -0.3 * run(params)[1].entropy_BT.sum()
+            log_π = run(params)[1].log_probability_BT[:, 0]  # of the first step, three rows for each place
+            return 0.3 * 3 * jnp.sum(jnp.exp(log_π) * log_π) - run(params)[1].bonus_BT[:, 1].sum()
 
         assert not np.any(jax.jit(jax.grad(own))(params)["params"]["fit"]["v"])
         same(jax.jit(jax.grad(bonus))(params), jax.jit(jax.grad(entropy))(params), atol=1e-12)
@@ -355,21 +354,19 @@ def test_a_hard_decoder_draws_by_its_probabilities_and_takes_the_best_in_evaluat
     forced = []
     for place in range(S):
         noise = np.broadcast_to(1e6 * np.eye(S)[place], (B, 1, S)).astype(np.float32)
-        forced.append(read(X[:, :1], None, noise, state=state, train=True)[1].log_probability_BT[:, 0])
+        forced.append(read(X[:, :1], None, noise, state=state, train=True).choices.log_probability_BT[:, 0])
     log_p = np.asarray(forced)[:, 1]  # of the second row, of four real places
     assert len(np.unique(log_p[:4].round(5))) == 4
 
     @jax.jit
     @jax.vmap
     def sample(key):
-        _, sown = decoder.apply(
-            variables, X[:, :1], None, state=state, train=True, rngs={"dropout": key}, mutable=["choices"]
-        )
-        return sown["choices"]["log_probability_BT"][0][:, 0]
+        run = partial(decoder.apply, variables, X[:, :1], None, state=state, train=True)
+        return run(rngs={"dropout": key}).choices.log_probability_BT[:, 0]
 
     drawn = np.asarray(sample(jax.random.split(jax.random.key(0), 4001)))
     shares = (np.abs(drawn[:, 1, None] - log_p[:4]) < 1e-5).mean(0)
     np.testing.assert_allclose(shares, np.exp(log_p[:4]), atol=0.03)
     assert not np.any(drawn[:, 3]), "nothing is drawn from an empty source"
-    _, sown = jax.jit(lambda: decoder.apply(variables, X[:, :1], None, state=state, mutable=["choices"]))()
-    np.testing.assert_allclose(sown["choices"]["log_probability_BT"][0][1, 0], log_p[:4].max(), atol=1e-6)
+    best = jax.jit(lambda: decoder.apply(variables, X[:, :1], None, state=state).choices.log_probability_BT)()
+    np.testing.assert_allclose(best[1, 0], log_p[:4].max(), atol=1e-6)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -13,22 +13,11 @@ from seqlab.nn.bridge import TanhBridge
 from seqlab.nn.decoders.fixed_context import beside
 from seqlab.nn.decoders.soft_attention import AttentionState, advance, hidden
 from seqlab.nn.masks import last_step, valid_mask
+from seqlab.nn.reinforce import Choices
 from seqlab.nn.rows import row_keys
 from seqlab.nn.scores import Additive
 from seqlab.nn.source_attention import Memory, clear_source
-from seqlab.types import Array, Encoding
-
-
-class Choices(NamedTuple):
-    """What the estimator of the gradient needs of the choices; zeros where none was made.
-
-    Shapes   log_probability_BT of the chosen places, entropy_BT of the distributions, baseline_BT: the reward that
-             the state before the choice lets expect.
-    """
-
-    log_probability_BT: Array
-    entropy_BT: Array
-    baseline_BT: Array
+from seqlab.types import Array, Encoding, require
 
 
 def choose(scores_BS: Array, valid_BS: Array, noise_BS: Array) -> tuple[Array, Array, Array]:
@@ -53,11 +42,11 @@ class HardAttention(nn.Module):
         s_0 = bridge(source);   π_t = softmax_i score(W s_{t−1}, U z_i);   i_t ~ π_t in training, else its mode
         c_t = z_{i_t};   s_t = layer(s_{t−1}, [x_t; c_t]);   gives out [s_t; c_t];   b_t = wᵀ s_{t−1} + b
 
-    The draw has no gradient: in training `Choices` are sown, field by field, into the collection "choices" for
-    `reinforce_loss`, which makes the gradient of π. The key is drawn from "dropout".
+    The draw has no gradient: `reinforce_loss` makes it, for π and for the baseline, from the `choices` of the
+    encoding. With an `entropy_bonus` it holds π open. The key is drawn from "dropout".
 
-    Shapes   start: source, lengths_B -> state; x_BTD, lengths_B, state -> y_BTF, last_BF, state.
-    Raises   UserError as its layer, its bridge and its score.
+    Shapes   start: source, lengths_B -> state; x_BTD, lengths_B, state -> y_BTF, last_BF, state, choices.
+    Raises   UserError for an entropy_bonus below 0, and as its layer, its bridge and its score.
     Source   Xu et al. 2015, arXiv:1502.03044, §4.1; Williams 1992; the draw by noise: Gumbel 1954.
     Differs  The baseline is a learned function of the state, where Xu et al. take a moving average. Masks that the
              layer would draw once a row (recurrent and variational dropout) are drawn at each step.
@@ -67,6 +56,11 @@ class HardAttention(nn.Module):
     features: int
     score: Callable[[], nn.Module] = Additive
     bridge: Callable[[], nn.Module] = TanhBridge
+    entropy_bonus: float = 0.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(self.entropy_bonus >= 0, f"entropy_bonus is {self.entropy_bonus}, but it must be at least 0")
 
     def setup(self):
         self.core, self.cross = self.layer(features=self.features), self.bridge()
@@ -90,11 +84,7 @@ class HardAttention(nn.Module):
         if train:
             keys_B = row_keys(self.make_rng("dropout"), B)
             noise_BTS = jax.vmap(partial(jax.random.gumbel, shape=(T, S)))(keys_B)
-        encoding, choices = self.read(x_BTD, lengths_B, noise_BTS, state=state, train=train)
-        if not self.is_initializing():
-            for name, value in choices._asdict().items():
-                self.sow("choices", name, value)
-        return encoding
+        return self.read(x_BTD, lengths_B, noise_BTS, state=state, train=train)
 
     def step(self, state: AttentionState, x_BD: Array) -> tuple[AttentionState, Array]:
         noise_BS = jnp.zeros(state.memory.valid_BS.shape)
@@ -103,7 +93,7 @@ class HardAttention(nn.Module):
 
     def read(
         self, x_BTD: Array, lengths_B: Array | None, noise_BTS: Array, *, state: AttentionState, train: bool
-    ) -> tuple[Encoding, Choices]:
+    ) -> Encoding:
         """All steps, each with the choice that its noise makes."""
         real_BT = None if lengths_B is None else valid_mask(lengths_B, x_BTD.shape[1])
 
@@ -114,7 +104,7 @@ class HardAttention(nn.Module):
             body, variable_broadcast="params", split_rngs={"params": False, "dropout": True}, in_axes=1, out_axes=1
         )
         layer, (y_BTF, choices) = scan(self, state.layer, (x_BTD, noise_BTS, real_BT))
-        return Encoding(y_BTF, last_step(y_BTF, lengths_B), AttentionState(layer, state.memory)), choices
+        return Encoding(y_BTF, last_step(y_BTF, lengths_B), AttentionState(layer, state.memory), choices)
 
     def advance(
         self, layer: Any, memory: Memory, x_BD: Array, noise_BS: Array, real_B: Array | None, *, train: bool
@@ -126,5 +116,6 @@ class HardAttention(nn.Module):
         c_BD = jnp.take_along_axis(memory.v_BSGK[:, :, 0], i_B[:, None, None], 1)[:, 0]
         layer, y_BF = advance(self.core, layer, beside(x_BD, c_BD), c_BD, real_B, train)
         chosen_B = memory.valid_BS.any(1) if real_B is None else memory.valid_BS.any(1) & real_B
-        choices = Choices(log_probability_B, entropy_B, self.baseline(lax.stop_gradient(s_BF))[:, 0])
+        baseline_B = self.baseline(lax.stop_gradient(s_BF))[:, 0]
+        choices = Choices(log_probability_B, baseline_B, self.entropy_bonus * entropy_B)
         return layer, (y_BF, jax.tree.map(lambda a_B: jnp.where(chosen_B, a_B, 0), choices))
