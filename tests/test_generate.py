@@ -1,7 +1,6 @@
 """What `seqlab.generate` refuses before it reads a run, what it asks of a task, and how it writes what comes."""
 
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -12,18 +11,6 @@ from seqlab.generate import Request, ask, check_options, write_as_it_comes
 from seqlab.types import UserError
 
 CONFIG = OmegaConf.load(Path(__file__).parents[1] / "conf/generate.yaml")
-
-
-class Doubling:
-    """A task that answers a source."""
-
-    eos: ClassVar[int] = 7
-
-    def encode_source(self, text: str) -> np.ndarray:
-        return np.array([int(character) for character in text])
-
-    def decode_target(self, ids) -> str:
-        return "".join(map(str, ids))
 
 
 @pytest.mark.parametrize(
@@ -62,10 +49,12 @@ def test_a_language_model_is_asked_for_what_follows_a_prompt(build_task):
     assert ask(task, None, None).shown == "\n"
 
 
-def test_an_encoder_decoder_is_asked_for_what_answers_a_source():
-    request = ask(Doubling(), None, 124)  # digits come as a number from the command line
-    assert (request.ids.tolist(), request.shown, request.eos, request.temperature) == ([1, 2, 4], "", 7, 0)
-    assert request.decode([2, 4, 8]) == "248"
+def test_an_encoder_decoder_is_asked_for_what_answers_a_source(build_task):
+    request = ask(build_task("addition"), None, "12+4")
+    assert (request.ids.tolist(), request.shown, request.eos, request.temperature) == ([1, 2, 10, 4], "", 10, 0)
+    assert request.decode([1, 6]) == "16"
+    # Digits come as a number from the command line.
+    assert ask(build_task("copy_sequence"), None, 2).ids.tolist() == [2]
 
 
 @pytest.mark.parametrize(
@@ -76,14 +65,18 @@ def test_an_encoder_decoder_is_asked_for_what_answers_a_source():
         ("char_lm", True, None, "prompt is True, but it must be a text: quote it twice"),
         ("char_lm", 1.5, None, "prompt is 1.5, but it must be a text"),
         ("parity", "ab", None, "Parity has no vocabulary to write with"),
-        (None, "ab", None, "Doubling answers a source and goes on from no prompt"),
-        (None, None, None, "Doubling answers a source: write source"),
-        (None, None, "", "source is empty"),
+        ("addition", "ab", None, "Addition answers a source and goes on from no prompt"),
+        ("addition", None, None, "Addition answers a source: write source"),
+        ("addition", None, "", "source is empty"),
+        ("addition", None, "1+2+3", "source is '1.2.3'; expected two numbers with a plus between them"),
+        ("addition", None, "1-2", "source is '1-2'; expected two numbers"),
+        ("copy_sequence", None, "1 x", "source is '1 x'; expected whole numbers between spaces"),
+        ("copy_sequence", None, "1 99", "source is '1 99'; expected symbols from 0 to"),
     ],
 )
 def test_the_wrong_question_is_refused(build_task, name, prompt, source, told):
     with pytest.raises(UserError, match=told):
-        ask(build_task(name) if name else Doubling(), prompt, source)
+        ask(build_task(name), prompt, source)
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])

@@ -9,7 +9,7 @@ Dtype    Everything is summed in float32, whatever the outputs came in.
 import jax.numpy as jnp
 import optax
 
-from seqlab.types import Array, Sum
+from seqlab.types import Array, Batch, Sum, Sums
 
 
 def cross_entropy(logits_BTV: Array, labels_BT: Array, weights_BT: Array) -> Sum:
@@ -37,6 +37,12 @@ def sequence_accuracy(logits_BTV: Array, labels_BT: Array, weights_BT: Array) ->
     ignored_BT = weights_BT == 0
     right_B = ((logits_BTV.argmax(-1) == labels_BT) | ignored_BT).all(-1)
     return _sum(right_B, ~ignored_BT.all(-1))
+
+
+def of_tokens(logits_BTV: Array, batch: Batch) -> Sums:
+    """What is measured of tokens that are written: loss, accuracy, sequence_accuracy."""
+    told = logits_BTV, batch.targets, batch.weights
+    return {"loss": cross_entropy(*told), "accuracy": accuracy(*told), "sequence_accuracy": sequence_accuracy(*told)}
 
 
 def squared_error(y_BT: Array, targets_BT: Array, weights_BT: Array) -> Sum:

@@ -78,11 +78,7 @@ class Reverse:
         return draw_evaluation_sets(self.sample, self.n_eval)
 
     def measure(self, outputs: Array, batch: Batch) -> Sums:
-        return {
-            "loss": objectives.cross_entropy(outputs, batch.targets, batch.weights),
-            "accuracy": objectives.accuracy(outputs, batch.targets, batch.weights),
-            "sequence_accuracy": objectives.sequence_accuracy(outputs, batch.targets, batch.weights),
-        }
+        return objectives.of_tokens(outputs, batch)
 
     def solve(self, batch: Batch) -> Array:
         delimiter_B1 = (batch.inputs == self.delimiter).argmax(1)[:, None]

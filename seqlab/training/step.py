@@ -19,21 +19,25 @@ Measure = Callable[..., Sums]
 
 
 def make_measure(model: nn.Module, task: Task, dtype: Any) -> Measure:
-    """The function `(params, batch, key=None) -> sums`: what the task measures of the model's outputs.
+    """The function `(params, batch, key=None, step=None) -> sums`: what the task measures of the model's outputs.
 
     The model computes in `dtype`: the float parameters and inputs are cast on the way in and the outputs back to
     float32 on the way out; parameters, sums and the optimiser stay in float32. A key turns training behaviour
-    (dropout …) on.
+    (dropout …) on; then the model finds the number of the update as `step` in the collection "training", and what it
+    sows into the collection "losses", sums over rows and steps, is added to the total of the loss.
     """
 
-    def measure(params: Params, batch: Batch, key: Array | None = None) -> Sums:
-        outputs = model.apply(
-            {"params": cast_floats(params, dtype)},
-            *cast_floats(model_arguments(model, batch), dtype),
-            train=key is not None,
-            rngs=None if key is None else {"dropout": key},
+    def measure(params: Params, batch: Batch, key: Array | None = None, step: Array | None = None) -> Sums:
+        variables = {"params": cast_floats(params, dtype)}
+        arguments = cast_floats(model_arguments(model, batch), dtype)
+        if key is None:
+            return task.measure(cast_floats(model.apply(variables, *arguments, train=False), jnp.float32), batch)
+        outputs, sown = model.apply(
+            variables | {"training": {"step": step}}, *arguments, train=True, rngs={"dropout": key}, mutable="losses"
         )
-        return task.measure(cast_floats(outputs, jnp.float32), batch)
+        sums = task.measure(cast_floats(outputs, jnp.float32), batch)
+        total, weight = sums["loss"]
+        return sums | {"loss": (sum(jax.tree.leaves(sown), total), weight)}
 
     return measure
 
@@ -65,38 +69,39 @@ def make_init(model: nn.Module, task: Task, optimiser: Optimiser, *, ema: bool) 
 
 def make_gradient(
     measure: Measure, accumulate: int, mesh: Mesh
-) -> Callable[[Params, Batch, Array], tuple[Params, Sums]]:
-    """The function `(params, batch, key) -> (gradient, sums)` of the mean loss over the batch.
+) -> Callable[[Params, Batch, Array, Array], tuple[Params, Sums]]:
+    """The function `(params, batch, key, step) -> (gradient, sums)` of the mean loss over the batch.
 
     gradient = Σ_micro ∂ total_micro / Σ_micro weight_micro:  sums over sums, so that `accumulate` micro-batches give
     the gradient of the whole batch up to rounding, whatever the weights are. Micro-batch j takes the rows j, j+k, …,
     so that each device keeps its own rows.
     """
 
-    def total(params: Params, batch: Batch, key: Array) -> tuple[Array, Sums]:
-        sums = measure(params, batch, key)
+    def total(params: Params, batch: Batch, key: Array, step: Array) -> tuple[Array, Sums]:
+        sums = measure(params, batch, key, step)
         return sums["loss"][0], sums
 
-    def gradient_of_total(params: Params, batch: Batch, key: Array) -> tuple[Params, Sums]:
-        gradient, sums = jax.grad(total, has_aux=True)(params, batch, key)
+    def gradient_of_total(params: Params, batch: Batch, key: Array, step: Array) -> tuple[Params, Sums]:
+        gradient, sums = jax.grad(total, has_aux=True)(params, batch, key, step)
         return gradient, sums
 
-    def over_micro_batches(params: Params, batch: Batch, key: Array) -> tuple[Params, Sums]:
+    def over_micro_batches(params: Params, batch: Batch, key: Array, step: Array) -> tuple[Params, Sums]:
         micro = jax.tree.map(lambda x: x.reshape(-1, accumulate, *x.shape[1:]).swapaxes(0, 1), batch)
         keys = jax.vmap(lambda j: jax.random.fold_in(key, j))(jnp.arange(accumulate))
         empty = jax.tree.map(
             lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-            jax.eval_shape(gradient_of_total, params, jax.tree.map(lambda x: x[0], micro), keys[0]),
+            jax.eval_shape(gradient_of_total, params, jax.tree.map(lambda x: x[0], micro), keys[0], step),
         )
 
-        def add(sofar: Any, inputs: Any) -> tuple[Any, None]:
-            return jax.tree.map(jnp.add, sofar, gradient_of_total(params, *inputs)), None
+        def add(sofar: Any, inputs: tuple[Batch, Array]) -> tuple[Any, None]:
+            batch, key = inputs
+            return jax.tree.map(jnp.add, sofar, gradient_of_total(params, batch, key, step)), None
 
         return lax.scan(add, empty, (micro, keys))[0]
 
-    def gradient_of_mean(params: Params, batch: Batch, key: Array) -> tuple[Params, Sums]:
+    def gradient_of_mean(params: Params, batch: Batch, key: Array, step: Array) -> tuple[Params, Sums]:
         take = gradient_of_total if accumulate == 1 else over_micro_batches
-        gradient, sums = sum_over_rows(take, mesh)(params, batch, key)
+        gradient, sums = sum_over_rows(take, mesh)(params, batch, key, step)
         weight = jnp.maximum(sums["loss"][1], jnp.finfo(jnp.float32).tiny)
         return jax.tree.map(lambda g: g / weight, gradient), sums
 
@@ -104,7 +109,7 @@ def make_gradient(
 
 
 def make_update(
-    gradient: Callable[[Params, Batch, Array], tuple[Params, Sums]],
+    gradient: Callable[[Params, Batch, Array, Array], tuple[Params, Sums]],
     optimiser: Optimiser,
     *,
     ema: float | None,
@@ -119,7 +124,7 @@ def make_update(
 
     def update(state: State, batch: Batch) -> State:
         key = derive_key(state.seed, DROPOUT, state.step)
-        grads, sums = gradient(state.params, batch, key)
+        grads, sums = gradient(state.params, batch, key, state.step)
         gradient_norm = optax.tree.norm(grads)
         stopped = state.skipped_run >= max_nonfinite
         finite = jnp.isfinite(sums["loss"][0]) & jnp.isfinite(gradient_norm)

@@ -1,5 +1,7 @@
 """Every YAML of conf/ composes, names constructors and fields that exist, and stands where the tree says."""
 
+import re
+
 import jax
 import pytest
 
@@ -12,12 +14,19 @@ ADDED = ("experiment", "debug")
 
 
 def select(group: str, choice: str) -> list[str]:
-    """The overrides that take a choice, with the encoder whose defaults list has its group."""
+    """The overrides that take a choice, with those that bring its group: another one's defaults list may have it."""
     if group in ADDED:
         return [f"+{group}={choice}"]
-    encoders = sorted((CONF / "model/encoder").glob("*.yaml"))
-    homes = [f"model/encoder={path.stem}" for path in encoders if f"/{group}: " in path.read_text()]
-    return [*homes[:1], f"{group}=[{choice}]" if group == "logger" else f"{group}={choice}"]
+    return [*home(group), f"{group}=[{choice}]" if group == "logger" else f"{group}={choice}"]
+
+
+def home(group: str) -> list[str]:
+    parent, _, name = group.rpartition("/")
+    for owner in (parent, "model/encoder", "model/decoder") if parent else ():
+        for path in sorted((CONF / owner).glob("*.yaml")):
+            if re.search(rf"^  - (/{group}|{name}): ", path.read_text(), re.MULTILINE):
+                return [*(home(owner) if "/" in owner else []), f"{owner}={path.stem}"]
+    return []
 
 
 @pytest.mark.parametrize(("group", "choice"), CHOICES)

@@ -32,10 +32,10 @@ def test_on_two_devices_the_gradient_is_the_same_and_summed_once(compose, overri
     def on(n_devices):
         mesh = make_mesh(jax.devices()[:n_devices], 1, 12)
         gradient = make_gradient(measure, 2, mesh)  # two micro-batches
-        return jax.jit(gradient).lower(params, batch, key).compile()
+        return jax.jit(gradient).lower(params, batch, key, 0).compile()
 
     one, two = on(1), on(2)
-    expected, got = one(params, batch, key), two(params, batch, key)
+    expected, got = one(params, batch, key, 0), two(params, batch, key, 0)
     jax.tree.map(lambda e, g: np.testing.assert_allclose(g, e, rtol=2e-5, atol=1e-5), expected, got)
     computations = re.split(r"\n(?=\S)", two.as_text())
     talking = [c.split(" ", 1)[0] for c in computations if re.search(r" (all-reduce|all-gather|all-to-all)\(", c)]

@@ -14,12 +14,14 @@ from hydra.utils import instantiate
 
 from seqlab.evaluation.evaluate import finalise
 from seqlab.tasks.adding import Adding
+from seqlab.tasks.addition import Addition
 from seqlab.tasks.checks import check_batch
 from seqlab.tasks.copy_first import CopyFirst
 from seqlab.tasks.copy_memory import CopyMemory
 from seqlab.tasks.drawing import draw_evaluation_sets
 from seqlab.tasks.parity import Parity
 from seqlab.tasks.reverse import Reverse
+from seqlab.tasks.transduction import Transduction
 from seqlab.training.state import DATA, derive_key
 from seqlab.types import Batch, UserError
 
@@ -171,7 +173,26 @@ def answer_reverse(task, row):
     return [0] * (len(read) + 1) + read[::-1], [False] * (len(read) + 1) + [True] * len(read)
 
 
+def answer_transduction(task, row):
+    rules = {"copy": list, "reverse": lambda row: list(row)[::-1], "sort": sorted}
+    return [*rules[task.rule](row), task.eos], [True] * (len(row) + 1)
+
+
+def answer_addition(task, row):
+    text = "".join("0123456789+"[i] for i in row)
+    assert all(number == str(int(number)) and len(number) <= task.n_digits for number in text.split("+"))
+    assert row.tolist() == task.encode_source(text).tolist()
+    digits = [int(c) for c in str(sum(map(int, text.split("+"))))]
+    assert task.decode_target(digits) == str(sum(map(int, text.split("+"))))
+    return [*digits, task.eos], [True] * (len(digits) + 1)
+
+
 ANSWERS = {
+    Transduction("copy", n_symbols=5, vocab_size=7): answer_transduction,
+    Transduction("reverse", n_symbols=5, min_symbols=2, vocab_size=3): answer_transduction,
+    Transduction("sort", n_symbols=7, vocab_size=11): answer_transduction,
+    Addition(n_digits=3): answer_addition,
+    Addition(n_digits=8): answer_addition,
     CopyFirst(length=5, vocab_size=7): answer_copy_first,
     CopyFirst(length=1, vocab_size=2): answer_copy_first,
     CopyMemory(n_symbols=3, delay=5, vocab_size=7): answer_copy_memory,
@@ -190,11 +211,12 @@ def test_targets_follow_from_the_inputs(task):
     batch = jax.tree.map(np.asarray, sampler(task)(jax.random.key(0), 53))
     T = batch.inputs.shape[1]
     lengths = np.full(53, T) if batch.lengths is None else batch.lengths
-    assert (batch.lengths is None) == (getattr(task, "min_length", None) is getattr(task, "min_symbols", None) is None)
+    shortest = getattr(task, "min_length", None) or getattr(task, "min_symbols", None)
+    assert (batch.lengths is None) == (shortest is None and task.target_per != "sequence")
     for row, length, targets, weights in zip(batch.inputs, lengths, batch.targets, batch.weights, strict=True):
         answer, counts = ANSWERS[task](task, row[:length])
-        if task.target_per == "step":
-            answer, counts = (np.pad(values, (0, T - length)) for values in (answer, counts))
+        if task.target_per != "row":
+            answer, counts = (np.pad(values, (0, len(targets) - len(values))) for values in (answer, counts))
         np.testing.assert_allclose(targets, answer, rtol=1e-6)
         np.testing.assert_array_equal(weights, counts)
 

@@ -64,7 +64,7 @@ def test_accumulated_gradient_is_that_of_the_whole_batch(parts_of, task):
     init = jax.jit(parts.model.init, static_argnames="train")
     params = init(jax.random.key(5), *model_arguments(parts.model, batch), train=False)["params"]
     whole, in_three = (
-        jax.jit(make_gradient(measure, accumulate, mesh))(params, batch, jax.random.key(7)) for accumulate in (1, 3)
+        jax.jit(make_gradient(measure, accumulate, mesh))(params, batch, jax.random.key(7), 0) for accumulate in (1, 3)
     )
     assert_close(whole, in_three)
     assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(whole[0])) > 1e-4
