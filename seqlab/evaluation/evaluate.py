@@ -35,10 +35,8 @@ def evaluate_set(
 def finalise(sums: Sums) -> dict[str, Array]:
     """Divide each total by its weight; a metric that met no weight is NaN.
 
-    A perplexity is summed as its logarithm, so it is exp(total / weight).
+    A perplexity, whatever else its name says, is summed as its logarithm, so it is exp(total / weight).
     """
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         means: dict[str, Any] = {name: total / weight for name, (total, weight) in sums.items()}
-        if "perplexity" in means:
-            means["perplexity"] = np.exp(means["perplexity"])
-        return means
+        return {name: np.exp(mean) if name.startswith("perplexity") else mean for name, mean in means.items()}

@@ -183,7 +183,8 @@ class Stack(nn.Module):
 
     norm: layer normalisation of what a layer reads, only if `norm`; y +: only if `residual`, and not around the
     first layer, whose input is not of the layers' width; dropout: in training, not before the first layer, with a
-    new mask at each step, or one mask a row for all time if `variational`.
+    new mask at each step, or one mask a row for all time if `variational`. What each layer gives is sown as "y" into
+    the collection "layers".
 
     Shapes   x_BTD, lengths_B -> y_BTF, last_BF, state: a tuple over the layers.
     Raises   UserError for n_layers < 1, a dropout outside [0, 1), and as its layers.
@@ -227,6 +228,7 @@ class Stack(nn.Module):
             y_BTF = y_BTF + encoding.y_BTF if skip else encoding.y_BTF
             last_BF = last_BF + encoding.last_BF if skip else encoding.last_BF
             out.append(encoding.state)
+            self._tell(y_BTF)
         return Encoding(y_BTF, last_BF, tuple(out))
 
     def step(self, state: Any, x_BD: Array) -> tuple[Any, Array]:
@@ -235,7 +237,12 @@ class Stack(nn.Module):
             new, layer_y_BF = layer.step(layer_state, self._read(n, y_BF, train=False))
             y_BF = y_BF + layer_y_BF if self.residual and n > 0 else layer_y_BF
             out.append(new)
+            self._tell(y_BF)
         return tuple(out), y_BF
+
+    def _tell(self, y: Array) -> None:
+        if not self.is_initializing():  # where every collection is open
+            self.sow("layers", "y", y)
 
     def _read(self, n: int, y: Array, train: bool) -> Array:
         """What layer n reads of y."""

@@ -69,6 +69,8 @@ class SelfAttention(MultiHead):
     def __call__(
         self, x_BTD: Array, lengths_B: Array | None = None, *, state: Cache | None = None, train: bool = False
     ) -> Encoding:
+        message = "attention with causal=false looks at all steps: it cannot take one step at a time"
+        require(self.causal or state is None, message)
         B, T, _ = x_BTD.shape
         check_lengths(lengths_B, B)
         real_BT = valid_mask(lengths_B, T)
@@ -99,7 +101,6 @@ class SelfAttention(MultiHead):
         return Encoding(y_BTF, last_step(y_BTF, lengths_B), state)
 
     def step(self, state: Cache, x_BD: Array) -> tuple[Cache, Array]:
-        require(self.causal, "attention with causal=false looks at all steps: it cannot take one step at a time")
         encoding = self(x_BD[:, None], state=state)
         return encoding.state, encoding.y_BTF[:, 0]
 

@@ -14,11 +14,16 @@ LARGE = 100.0
 _EVALUATION_ROOT = (0x5E91AB, 0)
 
 
-def draw_evaluation_sets(sample: Callable[[Array, int], Batch], n_eval: int) -> dict[str, Batch]:
-    """Draw the validation and the test set: the same ones in every run, from keys apart from every training stream."""
+def evaluation_keys() -> dict[str, Array]:
+    """The keys of the validation and the test set: the same ones in every run, apart from every training stream."""
     root = jax.random.wrap_key_data(jnp.array(_EVALUATION_ROOT, jnp.uint32), impl="threefry2x32")
+    return {name: jax.random.fold_in(root, i) for i, name in enumerate(("validation", "test"))}
+
+
+def draw_evaluation_sets(sample: Callable[[Array, int], Batch], n_eval: int) -> dict[str, Batch]:
+    """Draw the validation and the test set with `evaluation_keys`."""
     draw = jax.jit(sample, static_argnums=1)
-    return {name: draw(jax.random.fold_in(root, i), n_eval) for i, name in enumerate(("validation", "test"))}
+    return {name: draw(key, n_eval) for name, key in evaluation_keys().items()}
 
 
 def draw_lengths(key: Array, batch_size: int, shortest: int | None, longest: int) -> Array:

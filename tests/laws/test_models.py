@@ -86,9 +86,9 @@ def test_padding_changes_nothing(case):
 
 
 def test_length_zero_gives_what_no_evidence_gives(case):
-    model, variables, tokens, run = case
+    _, variables, tokens, run = case
     logits, _ = run(variables, draw(tokens, 0), LENGTHS)
-    if isinstance(model, Tagger):
+    if logits.ndim == 3:
         assert (np.asarray(logits)[PADDED] == 0).all() and (np.asarray(logits)[~PADDED] != 0).all()
     else:
         np.testing.assert_array_equal(logits[2], variables["params"]["head"]["bias"])

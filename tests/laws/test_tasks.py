@@ -60,8 +60,11 @@ def only_inputs(batch):
 def best_constant(task, batch):
     """The best outputs that ignore the inputs: the classes' log frequencies, or the mean of the targets."""
     if jnp.issubdtype(batch.targets.dtype, jnp.integer):
-        counted = np.bincount(batch.targets[batch.weights > 0], minlength=task.n_outputs)
-        constant = np.log(np.maximum(counted, 1e-9) / counted.sum())
+        # Where a step has several targets, each has its share of the outputs.
+        labels_nK = np.asarray(batch.targets[batch.weights > 0]).reshape(int((batch.weights > 0).sum()), -1)
+        n_classes = task.n_outputs // labels_nK.shape[1]
+        counted = np.concatenate([np.bincount(labels_n, minlength=n_classes) for labels_n in labels_nK.T])
+        constant = np.log(np.maximum(counted, 1e-9) / len(labels_nK))
     else:
         constant = np.mean(batch.targets[batch.weights > 0], axis=0)
     return jnp.broadcast_to(jnp.float32(constant), (*batch.weights.shape, task.n_outputs))
