@@ -97,10 +97,10 @@ class Block(nn.Module):
 
 
 class TransformerState(NamedTuple):
-    """Where each row is, the states of the mixers, and what they know of a source; their second axis is the layer."""
+    """Where each row is, the state of each layer's mixer, and what the layers know of a source, their second axis."""
 
     length_B: Array
-    mixers: Any
+    mixers: tuple[Any, ...]
     memories: Any = None
 
 
@@ -112,7 +112,7 @@ class Transformer(nn.Module):
     The mixer is any sequence layer: self-attention, with which this is the Transformer's encoder (causal = false) or
     its decoder without a source (causal = true), or a recurrent layer. All layers are one `scan` over stacked
     parameters, so that compiling takes as long for many as for one; with `remat` a layer is computed again for the
-    gradient instead of kept.
+    gradient instead of kept. A single step goes from layer to layer, so that each state is changed in its place.
 
     Shapes   x_BTD with D = `features`, lengths_B -> y_BTD, last_BD, state: None, or what follows the given one.
     Raises   UserError for a size below 1, a rate outside [0, 1), an unknown norm, placement or activation, and for
@@ -163,8 +163,8 @@ class Transformer(nn.Module):
         return min(limits) if limits else None
 
     def init_state(self, batch_size: int) -> TransformerState:
-        one = self.mixer(features=self.features, parent=None).bind({}).init_state(batch_size)
-        mixers = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], self.n_layers, 1), one)
+        mixer = self.mixer(features=self.features, parent=None).bind({})
+        mixers = tuple(mixer.init_state(batch_size) for _ in range(self.n_layers))
         return TransformerState(np.zeros(batch_size, np.int32), mixers)  # type: ignore[arg-type]
 
     def over_layers(self, body: Callable[..., Any]) -> Callable[..., Any]:
@@ -191,14 +191,9 @@ class Transformer(nn.Module):
         check_lengths(lengths_B, B)
         real_BT = valid_mask(lengths_B, T)
         t_BT = jnp.arange(T)[None] if state is None else state.length_B[:, None] + jnp.arange(T)
-        x_BTD = self.place.embed(x_BTD, t_BT)
-        require(
-            x_BTD.shape[-1] == self.features,
-            f"a Transformer of features={self.features} got inputs of width {x_BTD.shape[-1]}, positions included: "
-            "they are added to, so the widths must be equal (model.inputs.features)",
-        )
         # Padding's inputs and positions may be anything, NaN too.
-        x_BTD = self.drop(jnp.where(real_BT[..., None], x_BTD, 0), train=train)
+        x_BTD = jnp.where(real_BT[..., None], self._embed(x_BTD, t_BT), 0)
+        x_BTD = self.drop(x_BTD, train=train)
         first = state is not None and known_empty(state.length_B)
 
         def body(block: Block, x_BTD: Array, of_layer: tuple[Any, Any]) -> tuple[Array, Any]:
@@ -207,15 +202,35 @@ class Transformer(nn.Module):
             mixer = block.mixer.init_state(B) if first else mixer
             return block(x_BTD, mixer, memory, lengths_B, train=train)
 
-        of_layers = (None, None) if state is None else (state.mixers, state.memories)
-        x_BTD, mixers = self.over_layers(body)(x_BTD, of_layers)
-        x_BTD = self.last_norm(x_BTD) if self.placement == "pre" else x_BTD
-        y_BTD = jnp.where(real_BT[..., None], x_BTD, 0)
+        stacked = None
+        if state is not None and not first:
+            stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves, 1), *state.mixers)
+        x_BTD, mixers = self.over_layers(body)(x_BTD, (stacked, None if state is None else state.memories))
+        y_BTD = jnp.where(real_BT[..., None], self._leave(x_BTD), 0)
         if state is not None:
             n_real_B = jnp.full(B, T, jnp.int32) if lengths_B is None else lengths_B
-            state = TransformerState(state.length_B + n_real_B, mixers, state.memories)
+            unstacked = tuple(jax.tree.map(lambda leaf, n=n: leaf[:, n], mixers) for n in range(self.n_layers))
+            state = TransformerState(state.length_B + n_real_B, unstacked, state.memories)
         return Encoding(y_BTD, last_step(y_BTD, lengths_B), state)
 
     def step(self, state: TransformerState, x_BD: Array) -> tuple[TransformerState, Array]:
-        encoding = self(x_BD[:, None], state=state)
-        return encoding.state, encoding.y_BTF[:, 0]
+        x_BTD, mixers = self._embed(x_BD[:, None], state.length_B[:, None]), []
+        block, params = self.layers.clone(parent=None), self.layers.variables["params"]
+        for n, mixer in enumerate(state.mixers):
+            of_layer = jax.tree.map(lambda leaf, n=n: leaf[n], params)
+            memory = jax.tree.map(lambda leaf, n=n: leaf[:, n], state.memories)
+            x_BTD, mixer = block.apply({"params": of_layer}, x_BTD, mixer, memory, None, train=False)
+            mixers.append(mixer)
+        return TransformerState(state.length_B + 1, tuple(mixers), state.memories), self._leave(x_BTD)[:, 0]
+
+    def _embed(self, x_BTD: Array, t_BT: Array) -> Array:
+        x_BTD = self.place.embed(x_BTD, t_BT)
+        require(
+            x_BTD.shape[-1] == self.features,
+            f"a Transformer of features={self.features} got inputs of width {x_BTD.shape[-1]}, positions included: "
+            "they are added to, so the widths must be equal (model.inputs.features)",
+        )
+        return x_BTD
+
+    def _leave(self, x_BTD: Array) -> Array:
+        return self.last_norm(x_BTD) if self.placement == "pre" else x_BTD
