@@ -1,5 +1,6 @@
 """Text from a model that steps: prompts are read at once, then tokens are drawn one by one."""
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -8,9 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from seqlab.decoding.prompts import pad
 from seqlab.decoding.sampling import Sampling, choose, penalise
+from seqlab.nn.rows import AXIS
 from seqlab.types import Array, Params
 
 STRETCH = 16  # tokens a dispatch
@@ -29,7 +33,8 @@ def generate(
     """Draw at most `n_tokens` tokens after each prompt; yields them in stretches, as they come.
 
     A row ends before its first `eos`, and drawing once all rows have ended. Prompts may differ in length: a row's
-    tokens depend on its prompt, its place in the batch and the seed, not on the others'. `prompts_are_seen`: the
+    tokens depend on its prompt, its place in the batch and the seed, not on the others'. Each device writes rows of
+    its own, where their number divides. `prompts_are_seen`: the
     repetition penalty counts the prompt's tokens too, which are none of the text's where it is a source.
 
     Shapes   prompts: B arrays of ids -> B arrays of ids, the next of each row, which add up to `n_tokens` or less.
@@ -39,7 +44,10 @@ def generate(
     sampling.check()
     ids_BT, lengths_B = pad(model, prompts, n_tokens)
     keys_B = jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(jnp.arange(len(prompts)))
-    state, logits_BV = _begin(model, params, ids_BT, lengths_B)
+    devices = jax.local_devices()[: math.gcd(len(prompts), jax.local_device_count())]
+    mesh = Mesh(np.array(devices), (AXIS,))
+    params = jax.device_put(params, NamedSharding(mesh, P()))
+    state, logits_BV = _begin(model, mesh, params, ids_BT, lengths_B)
     seen_BV = None
     if sampling.repetition_penalty != 1:
         V = logits_BV.shape[1]
@@ -49,7 +57,7 @@ def generate(
     carry = state, logits_BV, seen_BV
     ended_B1 = np.zeros((len(prompts), 1), bool)
     for first in range(0, n_tokens, STRETCH):
-        carry, ids_BC = _draw(model, sampling, params, carry, keys_B, first)
+        carry, ids_BC = _draw(model, mesh, sampling, params, carry, keys_B, first)
         ids_BC = np.asarray(ids_BC)[:, : n_tokens - first]
         # A row draws on behind its end, and is cut here alone: the program need not know of ends.
         ended_BC = ended_B1 | np.logical_or.accumulate(ids_BC == eos, axis=1)
@@ -59,18 +67,24 @@ def generate(
             return
 
 
-@partial(jax.jit, static_argnums=0)
-def _begin(model, params, ids_BT, lengths_B):
-    return model.apply({"params": params}, ids_BT, lengths_B, method="begin")
+@partial(jax.jit, static_argnums=(0, 1))
+def _begin(model, mesh, params, ids_BT, lengths_B):
+    def begin(params, ids_BT, lengths_B):
+        return model.apply({"params": params}, ids_BT, lengths_B, method="begin")
+
+    specs = P(), P(AXIS), P(AXIS)
+    return jax.shard_map(begin, mesh=mesh, in_specs=specs, out_specs=P(AXIS), check_vma=False)(
+        params, ids_BT, lengths_B
+    )
 
 
 def _see(seen_BV: Array, ids_BT: Array) -> Array:
     return seen_BV.at[jnp.arange(len(seen_BV))[:, None], ids_BT].set(True, mode="drop")
 
 
-@partial(jax.jit, static_argnums=(0, 1), donate_argnums=3)
-def _draw(model, sampling, params, carry, keys_B, first):
-    def draw(carry, t):
+@partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=4)
+def _draw(model, mesh, sampling, params, carry, keys_B, first):
+    def draw(params, keys_B, carry, t):
         state, logits_BV, seen_BV = carry
         if seen_BV is not None:
             logits_BV = penalise(logits_BV, seen_BV, sampling.repetition_penalty)
@@ -80,5 +94,11 @@ def _draw(model, sampling, params, carry, keys_B, first):
         state, logits_BV = model.apply({"params": params}, state, ids_B, method="step")
         return (state, logits_BV, seen_BV), ids_B
 
-    carry, ids_CB = lax.scan(draw, carry, first + jnp.arange(STRETCH))
-    return carry, ids_CB.T
+    def stretch(params, carry, keys_B, first):
+        carry, ids_CB = lax.scan(partial(draw, params, keys_B), carry, first + jnp.arange(STRETCH))
+        return carry, ids_CB.T
+
+    specs = P(), P(AXIS), P(AXIS), P()
+    return jax.shard_map(stretch, mesh=mesh, in_specs=specs, out_specs=P(AXIS), check_vma=False)(
+        params, carry, keys_B, first
+    )

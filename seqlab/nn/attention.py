@@ -25,9 +25,11 @@ class Dropout(NamedTuple):
     rate: float
 
 
-IMPLEMENTATIONS = ("auto", "plain", "chunked", "cudnn")
+IMPLEMENTATIONS = ("auto", "plain", "blocks", "chunked", "cudnn")
 PLAIN_UP_TO = 1024 * 1024  # scores a head and row; beyond, `auto` takes chunks
 CHUNK = 256  # queries
+BLOCKS_FROM = 128  # queries; below, `auto` finds blocks not worth their while
+N_BLOCKS = 4
 
 
 @jax.custom_jvp
@@ -67,10 +69,12 @@ def attend(
 
         a_ts = score(q_t, k_s) + bias_ts,   w_t = softmax over what t may look at,   y_t = Σ_s w_ts v_s
 
-    `plain` keeps all weights, and alone gives them out; `chunked` is exact too, takes the queries in stretches and
-    computes their weights again for the gradient, in memory O(stretch · S); `cudnn` is the flash attention of NVIDIA
-    GPUs, for scaled dot products in half precision without dropout; `auto` takes cudnn where it can, and otherwise
-    plain for short sequences and chunked for long ones. A query that may look at nothing gets zeros.
+    All implementations are exact. `plain` makes and keeps all weights, and alone gives them out; `blocks` makes only
+    those that causal attention of a row to itself can need: four stretches of queries, each with the keys up to its
+    end; `chunked` takes the queries in stretches and computes their weights again for the gradient, in memory
+    O(stretch · S); `cudnn` is the flash attention of NVIDIA GPUs, for scaled dot products in half precision without
+    dropout; `auto` takes cudnn where it can, and otherwise chunked for long sequences and blocks or plain for short
+    ones. A query that may look at nothing gets zeros.
 
     Shapes   q_BTHK, k_BSGK, v_BSGK with G key heads, a divisor of H -> y_BTHK, weights_BHTS or None;
              bias: positions (t_BT, s_BS) -> bias_BHTS, where B may be 1.
@@ -84,27 +88,44 @@ def attend(
         half = q_BTHK.dtype in (jnp.bfloat16, jnp.float16)
         if jax.default_backend() == "gpu" and half and plain_scores:
             implementation = "cudnn"
+        elif q_BTHK.shape[1] * k_BSGK.shape[1] > PLAIN_UP_TO:
+            implementation = "chunked"
         else:
-            implementation = "plain" if q_BTHK.shape[1] * k_BSGK.shape[1] <= PLAIN_UP_TO else "chunked"
+            implementation = "blocks" if q_BTHK.shape[1] >= BLOCKS_FROM else "plain"
     if implementation == "cudnn":
         return _cudnn(q_BTHK, k_BSGK, v_BSGK, sight, bias), None
 
     n_queries_a_key = q_BTHK.shape[2] // k_BSGK.shape[2]
     k_BSHK, v_BSHK = (jnp.repeat(z, n_queries_a_key, 2) if n_queries_a_key > 1 else z for z in (k_BSGK, v_BSGK))
 
-    def over_all_keys(q_BTHK: Array, t_BT: Array, index: Array | int) -> tuple[Array, Array]:
-        scores_BHTS = score(q_BTHK, k_BSHK)
-        if bias is not None and (bias_BHTS := bias(t_BT, sight.s_BS)) is not None:
+    def average(q_BTHK: Array, t_BT: Array, index: Array | int, keys: slice = slice(None)) -> tuple[Array, Array]:
+        s_BS, valid_BS, v_BSHK_ = sight.s_BS[:, keys], sight.valid_BS[:, keys], v_BSHK[:, keys]
+        scores_BHTS = score(q_BTHK, k_BSHK[:, keys])
+        if bias is not None and (bias_BHTS := bias(t_BT, s_BS)) is not None:
             scores_BHTS = scores_BHTS + bias_BHTS
-        weights_BHTS = kept_BHTS = masked_softmax(scores_BHTS, sight._replace(t_BT=t_BT).mask())
+        mask_BTS = sight._replace(t_BT=t_BT, s_BS=s_BS, valid_BS=valid_BS).mask()
+        weights_BHTS = kept_BHTS = masked_softmax(scores_BHTS, mask_BTS)
         if dropout is not None:
             key = jax.random.fold_in(dropout.key, index)
             kept_BHTS = weights_BHTS * dropout_mask(key, dropout.rate, weights_BHTS.shape)
-        return jnp.einsum("bhts,bshk->bthk", kept_BHTS.astype(v_BSHK.dtype), v_BSHK), weights_BHTS
+        return jnp.einsum("bhts,bshk->bthk", kept_BHTS.astype(v_BSHK_.dtype), v_BSHK_), weights_BHTS
 
-    if implementation == "plain":
-        return over_all_keys(q_BTHK, sight.t_BT, 0)
-    return _in_chunks(lambda *chunk: over_all_keys(*chunk)[0], q_BTHK, sight.t_BT), None
+    if implementation == "blocks" and sight.causal and sight.in_order:
+        return _in_blocks(average, q_BTHK, sight), None
+    if implementation in ("plain", "blocks"):
+        return average(q_BTHK, sight.t_BT, 0)
+    return _in_chunks(lambda *chunk: average(*chunk)[0], q_BTHK, sight.t_BT), None
+
+
+def _in_blocks(function, q_BTHK, sight):
+    T = q_BTHK.shape[1]
+    size = math.ceil(T / N_BLOCKS)
+    blocks = []
+    for index, first in enumerate(range(0, T, size)):
+        end = min(first + size, T)
+        keys = slice(0 if sight.window is None else max(0, first - sight.window + 1), end)
+        blocks.append(function(q_BTHK[:, first:end], sight.t_BT[:, first:end], index, keys)[0])
+    return jnp.concatenate(blocks, 1)
 
 
 def _in_chunks(function, q_BTHK, t_BT):

@@ -33,6 +33,7 @@ class Sight(NamedTuple):
     mask_bts = valid_bs  and  s ≤ t, if `causal`  and  |t − s| < window, if there is one
 
     Shapes   positions t_BT of the queries, s_BS of the keys, valid_BS: which keys there are; B may be 1 in each.
+             `in_order` says that both are the steps of one row, one after the other.
     """
 
     t_BT: Array
@@ -40,6 +41,7 @@ class Sight(NamedTuple):
     valid_BS: Array
     causal: bool = False
     window: int | None = None
+    in_order: bool = False
 
     def mask(self) -> Array:
         """Give mask_BTS."""

@@ -17,11 +17,12 @@ from seqlab.types import Array, Encoding, require
 class Cache(NamedTuple):
     """The keys and values of the steps so far.
 
-    Shapes   k_BSGK, v_BSGK with room for S steps, length_B: how many each row has taken.
+    Shapes   k_BGSK, v_BGSK with room for S steps, heads first as products want them, length_B: how many each row has
+             taken.
     """
 
-    k_BSGK: Array
-    v_BSGK: Array
+    k_BGSK: Array
+    v_BGSK: Array
     length_B: Array
 
 
@@ -62,9 +63,9 @@ class SelfAttention(MultiHead):
 
     def init_state(self, batch_size: int) -> Cache:
         G = self.n_kv_heads or self.n_heads
-        z_BSGK = jnp.zeros((batch_size, self.max_length, G, self.features // self.n_heads))
+        z_BGSK = jnp.zeros((batch_size, G, self.max_length, self.features // self.n_heads))
         # Of NumPy, so that also while tracing it is known to be empty.
-        return Cache(z_BSGK, z_BSGK, np.zeros(batch_size, np.int32))  # type: ignore[arg-type]
+        return Cache(z_BGSK, z_BGSK, np.zeros(batch_size, np.int32))  # type: ignore[arg-type]
 
     def __call__(
         self, x_BTD: Array, lengths_B: Array | None = None, *, state: Cache | None = None, train: bool = False
@@ -79,24 +80,24 @@ class SelfAttention(MultiHead):
         q_BTHK = self.place.rotate(self.W_q(x_BTD), t_BT)
         k_BSGK, v_BSGK = self.place.rotate(self.W_k(x_BTD), t_BT), self.W_v(x_BTD)
         s_BS, valid_BS = t_BT, real_BT
+        in_order = state is None or known_empty(state.length_B)
         if state is not None:
-            first = known_empty(state.length_B)
             state = self._append(state, k_BSGK, v_BSGK, t_BT, real_BT)
-            if not first:
-                k_BSGK, v_BSGK = (z.astype(q_BTHK.dtype) for z in (state.k_BSGK, state.v_BSGK))
+            if not in_order:
+                k_BSGK, v_BSGK = (z.astype(q_BTHK.dtype).swapaxes(1, 2) for z in (state.k_BGSK, state.v_BGSK))
                 s_BS = jnp.arange(k_BSGK.shape[1])[None]
                 valid_BS = s_BS < state.length_B[:, None]
 
         def bias(t_BT: Array, s_BS: Array) -> Array | None:
             return self.place.bias(self.n_heads, t_BT, s_BS)
 
-        sight, asked = Sight(t_BT, s_BS, valid_BS, self.causal, self.window), self.asked()
+        sight, asked = Sight(t_BT, s_BS, valid_BS, self.causal, self.window, in_order), self.asked()
         y_BTHK, weights_BHTS = self.average(q_BTHK, k_BSGK, v_BSGK, sight, bias=bias, train=train, asked=asked)
         if asked:
             self.sow("intermediates", "weights", weights_BHTS)
         y_BTF = jnp.where(real_BT[..., None], self.W_o(y_BTHK), 0)
         if state is not None:
-            full_B = state.length_B > state.k_BSGK.shape[1]
+            full_B = state.length_B > state.k_BGSK.shape[2]
             y_BTF = jnp.where(full_B[:, None, None], jnp.nan, y_BTF)
         return Encoding(y_BTF, last_step(y_BTF, lengths_B), state)
 
@@ -107,8 +108,8 @@ class SelfAttention(MultiHead):
     def _append(self, cache: Cache, k_BTGK: Array, v_BTGK: Array, t_BT: Array, real_BT: Array) -> Cache:
         """The cache with the real steps written behind what each row has; what finds no room is dropped."""
         B, T = t_BT.shape
-        S = cache.k_BSGK.shape[1]
-        place = jnp.arange(B)[:, None], jnp.where(real_BT, t_BT, S)
-        k_BSGK = cache.k_BSGK.at[place].set(k_BTGK.astype(cache.k_BSGK.dtype), mode="drop")
-        v_BSGK = cache.v_BSGK.at[place].set(v_BTGK.astype(cache.v_BSGK.dtype), mode="drop")
-        return Cache(k_BSGK, v_BSGK, cache.length_B + jnp.broadcast_to(real_BT, (B, T)).sum(1, dtype=jnp.int32))
+        S = cache.k_BGSK.shape[2]
+        place = jnp.arange(B)[:, None], slice(None), jnp.where(real_BT, t_BT, S)
+        k_BGSK = cache.k_BGSK.at[place].set(k_BTGK.astype(cache.k_BGSK.dtype), mode="drop")
+        v_BGSK = cache.v_BGSK.at[place].set(v_BTGK.astype(cache.v_BGSK.dtype), mode="drop")
+        return Cache(k_BGSK, v_BGSK, cache.length_B + jnp.broadcast_to(real_BT, (B, T)).sum(1, dtype=jnp.int32))

@@ -8,6 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from seqlab.nn.checks import check_choice, check_lengths, check_positive
 from seqlab.nn.dropout import Dropout, check_rate
@@ -217,7 +218,8 @@ class Transformer(nn.Module):
         x_BTD, mixers = self._embed(x_BD[:, None], state.length_B[:, None]), []
         block, params = self.layers.clone(parent=None), self.layers.variables["params"]
         for n, mixer in enumerate(state.mixers):
-            of_layer = jax.tree.map(lambda leaf, n=n: leaf[n], params)
+            # The barrier makes the compiler cut the parameters ahead of a loop over steps, not in each of them.
+            of_layer = lax.optimization_barrier(jax.tree.map(lambda leaf, n=n: leaf[n], params))
             memory = jax.tree.map(lambda leaf, n=n: leaf[:, n], state.memories)
             x_BTD, mixer = block.apply({"params": of_layer}, x_BTD, mixer, memory, None, train=False)
             mixers.append(mixer)

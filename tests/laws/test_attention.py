@@ -85,6 +85,26 @@ def test_chunks_change_nothing(options, chunk, monkeypatch):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), chunked, plain)
 
 
+@pytest.mark.parametrize("window", [None, 1, 3, T])
+def test_blocks_change_nothing(window):
+    q = draw()[0]
+    k, v = (a[:, :T] for a in draw(3)[1:])
+    valid_BT = np.arange(T) < np.array([[T], [4]])
+    sight = Sight(np.arange(T)[None], np.arange(T)[None], valid_BT, causal=True, window=window, in_order=True)
+
+    def run(implementation):
+        @jax.jit
+        def both(q, k, v):
+            y, pull = jax.vjp(lambda *a: attend(*a, sight, bias=bias, implementation=implementation)[0], q, k, v)
+            return y, pull(jnp.cos(jnp.arange(y.size, dtype=y.dtype)).reshape(y.shape))
+
+        return both(q, k, v)
+
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), run("blocks"), run("plain"))
+    none = attend(q, k, v, sight, implementation="blocks")[1]
+    assert none is None, "the blocks do not make all weights"
+
+
 @pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
 def test_a_query_that_sees_nothing_gets_zeros_and_gives_none(dtype):
     q, k, v = (jnp.asarray(a, dtype) for a in draw())
