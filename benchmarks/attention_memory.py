@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from pathlib import Path
 
 V, D, H = 65, 128, 4
 LIMIT = 8 * 2**30
@@ -38,7 +39,7 @@ def train(implementation: str, T: int) -> None:
     model = Tagger(TokenInputs(V, D), Transformer(mixer, D, n_layers=1), V)
     ids_BT = jax.random.randint(jax.random.key(0), (1, T + 1), 0, V)
     params = model.init(jax.random.key(1), ids_BT[:, :16], train=False)
-    taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (taken + LIMIT, taken + LIMIT))
 
     @partial(jax.jit, donate_argnums=0)
