@@ -6,13 +6,15 @@ from typing import Any
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from seqlab.tasks.checks import check_batch
+from seqlab.training.carry import goes_on, initial_state
 from seqlab.training.optimiser import Optimiser
 from seqlab.training.settings import Settings
-from seqlab.types import Batch, Logger, Task, model_arguments, require
+from seqlab.types import Batch, ContinuousTask, Logger, Task, UserError, model_arguments, require
 
 SIZES = ("vocab_size", "d_input", "n_outputs")
 OUTPUTS = {"row": "one output for each row", "step": "one output for each step", "sequence": "a sequence of its own"}
@@ -56,6 +58,8 @@ def build(config: DictConfig) -> Parts:
         seeds=seeds,
     )
     require_fit(parts.model, task)
+    if goes_on(task):
+        require_carry(parts.model, task, settings.batch_size)
     return parts
 
 
@@ -107,3 +111,25 @@ def require_fit(model: nn.Module, task: Task) -> None:
         f"{type(task).__name__} wants {task.n_outputs} outputs, but {type(model).__name__} gives {shape[-1]}: "
         "leave model.n_outputs to the task",
     )
+
+
+def require_carry(model: nn.Module, task: ContinuousTask, batch_size: int) -> None:
+    """Refuse a text too short for the rows of a batch, and a model that cannot go on from window to window."""
+    batch = jax.eval_shape(lambda: task.sample_at(jnp.int32(0), batch_size))
+    wants = f"{type(task).__name__} hands the model's state on from window to window"
+    require(hasattr(model, "init_state"), f"{wants}, but {type(model).__name__} has none: choose model=tagger")
+    room = model.room(0)
+    require(
+        room is None,
+        f"{wants} without end, but this model's has room for {room} steps (max_length): choose a recurrent layer",
+    )
+
+    def step(key: jax.Array, batch: Batch) -> Any:
+        variables = model.init(key, *model_arguments(model, batch), train=False)
+        state = initial_state(model, variables, batch_size)
+        return model.apply(variables, state, batch.inputs[:, 0], method="step")
+
+    try:
+        jax.eval_shape(step, jax.random.key(0), batch)
+    except UserError as error:
+        raise UserError(f"{wants}: {error}") from error

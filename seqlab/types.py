@@ -35,13 +35,16 @@ class Batch:
 
     Shapes   inputs_BT (ids) or inputs_BTD (vectors); lengths_B, or None when every row is full;
              targets and weights: _B for one target a row, _BT (targets of vectors: _BTV) for one a step; for a
-             sequence of its own _BT with another T, ended by the weights.
+             sequence of its own _BT with another T, ended by the weights;
+             fresh_B, of a task whose windows follow each other (`sample_at`): the rows that begin from the initial
+             state and not from where the row's last window ended.
     """
 
     inputs: Array
     lengths: Array | None
     targets: Array
     weights: Array
+    fresh: Array | None = None
 
 
 def model_arguments(model: Any, batch: Batch) -> tuple[Array | None, ...]:
@@ -97,6 +100,15 @@ class Task(Protocol):
     def evaluation_sets(self) -> dict[str, Batch]: ...
     def measure(self, outputs: Array, batch: Batch) -> Sums: ...
     def solve(self, batch: Batch) -> Array: ...
+
+
+class ContinuousTask(Task, Protocol):
+    """A task whose windows follow each other: training hands the model's state on from one to the next.
+
+    `sample_at` gives the windows of update `step`: each row's goes on from where its last one ended, or is `fresh`.
+    """
+
+    def sample_at(self, step: Array, batch_size: int) -> Batch: ...
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,9 +21,17 @@ _WORD = re.compile(r" ?\w+| ?[^\w\s]|\s")
 
 
 def read_text(path: str | Path) -> str:
-    """Read a file, or the *.txt and *.md files of a folder in the order of their names, joined by a newline.
+    """Read a text: its documents in a row.
 
-    UTF-8; a byte order mark is dropped, and CRLF becomes LF.
+    Raises   UserError as `read_documents`.
+    """
+    return "".join(read_documents(path))
+
+
+def read_documents(path: str | Path) -> list[str]:
+    """Read a file, or the *.txt and *.md files of a folder in the order of their names, each a document.
+
+    A newline ends every document but the last. UTF-8; a byte order mark is dropped, and CRLF becomes LF.
 
     Raises   UserError for a path that does not exist, a text that is empty, and a byte that is no UTF-8, with the
              file and the offset.
@@ -35,9 +43,10 @@ def read_text(path: str | Path) -> str:
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
         require(bool(files), f"The folder {path} holds no text; expected files {' or '.join(SUFFIXES)} in it.")
-    text = "\n".join(_decode(file) for file in files)
-    require(bool(text.strip()), f"The text {path} is empty.")
-    return text
+    *others, last = (_decode(file) for file in files)
+    documents = [*(f"{document}\n" for document in others), last]
+    require(any(document.strip() for document in documents), f"The text {path} is empty.")
+    return documents
 
 
 def _decode(file: Path) -> str:

@@ -24,6 +24,10 @@ def check_batch(batch: Batch, task: Task) -> None:
     B, T = inputs.shape[:2]
     lengths = np.full(B, T) if batch.lengths is None else np.asarray(batch.lengths)
     _check_lengths(who, lengths, B, T)
+    if batch.fresh is not None:
+        fresh = np.asarray(batch.fresh)
+        flags = fresh.shape == (B,) and fresh.dtype == bool
+        require(flags, f"{who} gives {fresh.dtype} fresh of shape {fresh.shape}; expected a bool a row, ({B},).")
     shape = (B, *{"row": (), "step": (T,), "sequence": targets.shape[1:2] or (1,)}[task.target_per])
     rows = {"row": "one a row", "step": "one a step", "sequence": "one a step of the target"}[task.target_per]
     require(weights.shape == shape, f"{who} gives weights of shape {weights.shape}; expected {shape}, {rows}.")

@@ -16,7 +16,7 @@ from seqlab.evaluation.evaluate import evaluate_set
 from seqlab.nn.rows import AXIS
 from seqlab.training.devices import make_mesh
 from seqlab.training.optimiser import Optimiser
-from seqlab.training.replicas import lift, replica_sharding, sum_over_rows
+from seqlab.training.replicas import lift, replica_sharding, row_sharding, sum_over_rows
 from seqlab.training.settings import Settings
 from seqlab.training.state import State, clear
 from seqlab.training.step import make_advance, make_gradient, make_init, make_measure, make_update
@@ -50,11 +50,13 @@ class Programs:
         self._measure = make_measure(model, task, jnp.dtype(settings.dtype))
         self._seeds_R = jax.device_put(jnp.asarray(seeds, jnp.uint32), self._stacked)
 
-        init = lift(make_init(model, task, optimiser, ema=settings.ema is not None), self.mesh)
-        self._init = jax.jit(init, out_shardings=self._stacked)
-        shapes = jax.eval_shape(self._init, self._seeds_R)
+        init = lift(make_init(model, task, optimiser, settings.batch_size, ema=settings.ema is not None), self.mesh)
+        shapes: State = jax.eval_shape(init, self._seeds_R)
+        carry = jax.tree.map(lambda _: row_sharding(self.mesh), shapes.carry)
+        shardings = jax.tree.map(lambda _: self._stacked, shapes).replace(carry=carry)
+        self._init = jax.jit(init, out_shardings=shardings)
         self.state_like: State = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=self._stacked), shapes
+            lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), shapes, shardings
         )
         update = make_update(
             make_gradient(self._measure, settings.accumulate, self.mesh),
@@ -63,7 +65,7 @@ class Programs:
             max_nonfinite=settings.max_nonfinite,
         )
         advance = lift(make_advance(update, task, settings.batch_size, self.mesh), self.mesh)
-        self._advance = jax.jit(advance, donate_argnums=0, out_shardings=self._stacked)
+        self._advance = jax.jit(advance, donate_argnums=0, out_shardings=shardings)
         self._clear = jax.jit(clear, donate_argnums=0, out_shardings=self._stacked)
         self._evaluate = jax.jit(lift(self._measure_set, self.mesh), out_shardings=self._stacked)
         self._sets = {name: jax.device_put(batch, self._whole) for name, batch in sets.items()}
@@ -78,8 +80,11 @@ class Programs:
         )
 
     def _measure_set(self, params: Params, batch: Batch) -> Sums:
-        measure, n_shards = sum_over_rows(self._measure, self.mesh), self.mesh.shape[AXIS]
-        return evaluate_set(measure, params, batch, self._settings.eval_batch_size, multiple_of=n_shards)
+        def measure(params: Params, rows: Batch) -> Sums:
+            return self._measure(params, rows)[0]
+
+        measure_rows, n_shards = sum_over_rows(measure, self.mesh), self.mesh.shape[AXIS]
+        return evaluate_set(measure_rows, params, batch, self._settings.eval_batch_size, multiple_of=n_shards)
 
     @property
     def n_parameters(self) -> int:

@@ -38,8 +38,13 @@ def lift(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
 
 
 def replica_sharding(mesh: Mesh) -> NamedSharding:
-    """The sharding of every leaf of a stack of states: split over replicas, whole within one."""
+    """The sharding of the leaves of a stack of states: split over replicas, whole within one."""
     return NamedSharding(mesh, P("replica"))
+
+
+def row_sharding(mesh: Mesh) -> NamedSharding:
+    """The sharding of the leaves of a stack that begin with the rows of a batch: each device has its own."""
+    return NamedSharding(mesh, P("replica", AXIS))
 
 
 def split_rows(tree: Any, mesh: Mesh) -> Any:
@@ -50,7 +55,19 @@ def split_rows(tree: Any, mesh: Mesh) -> Any:
 
 
 def sum_over_rows(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
-    """Let each device compute `function(whole, rows, *whole)` for its own rows alone, and sum the results over devices.
+    """Let each device compute `function(whole, rows, *whole) -> summed` for its own rows alone: `over_rows`."""
+
+    def summed_alone(*arguments: Any) -> tuple[Any, None]:
+        return function(*arguments), None
+
+    spread = over_rows(summed_alone, mesh)
+    return lambda *arguments: spread(*arguments)[0]
+
+
+def over_rows(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
+    """Let each device compute `function(whole, rows, *whole) -> (summed, kept)` for its own rows alone.
+
+    `summed` is summed over devices; `kept`, whose leaves begin with the rows, stays where its rows are.
 
     Left to itself, the compiler sums the gradient of what a loop over steps or layers shares between rows over devices
     at every turn of the loop; here all that devices say to each other is one sum at the end.
@@ -58,17 +75,18 @@ def sum_over_rows(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any
     if mesh.shape[AXIS] == 1:
         return function
 
-    def summed(whole: Any, rows: Any, *shared: Any) -> Any:
-        return lax.psum(function(whole, rows, *shared), AXIS)
+    def on_one(whole: Any, rows: Any, *shared: Any) -> tuple[Any, Any]:
+        summed, kept = function(whole, rows, *shared)
+        return lax.psum(summed, AXIS), kept
 
     def spread(whole: Any, rows: Any, *shared: Any) -> Any:
         within = jax.sharding.get_abstract_mesh()
         specs = (P(), P(AXIS), *(P() for _ in shared))
         return jax.shard_map(
-            summed,
+            on_one,
             mesh=mesh if within.empty else within,
             in_specs=specs,
-            out_specs=P(),
+            out_specs=(P(), P(AXIS)),
             axis_names={AXIS},
             check_vma=False,
         )(whole, rows, *shared)

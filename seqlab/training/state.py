@@ -23,6 +23,7 @@ class State:
     learning_rate  the rate that the last update applied
     skipped        updates skipped because the loss or a gradient was not finite
     skipped_run    how many of those came in a row up to now
+    carry          the model's state after each row's last window, of a task that goes on (`sample_at`); else None
     """
 
     step: Array
@@ -34,6 +35,7 @@ class State:
     learning_rate: Array
     skipped: Array
     skipped_run: Array
+    carry: Any
 
     @property
     def eval_params(self) -> Params:

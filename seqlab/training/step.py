@@ -10,39 +10,67 @@ import optax
 from jax import lax
 from jax.sharding import Mesh
 
+from seqlab.training.carry import choose_rows, finite_rows, goes_on, initial_state
 from seqlab.training.optimiser import Optimiser
-from seqlab.training.replicas import split_rows, sum_over_rows
+from seqlab.training.replicas import over_rows, split_rows
 from seqlab.training.state import DATA, DROPOUT, INIT, State, cast_floats, count_tokens, derive_key
 from seqlab.types import Array, Batch, Params, Sums, Task, model_arguments
 
-Measure = Callable[..., Sums]
+Measure = Callable[..., tuple[Sums, Any]]
+Rows = tuple[Batch, Any]  # with the carry that they go on from
 
 
 def make_measure(model: nn.Module, task: Task, dtype: Any) -> Measure:
-    """The function `(params, batch, key=None, step=None) -> sums`: what the task measures of the model's outputs.
+    """The function `(params, batch, key=None, step=None, carry=None) -> (sums, carry)`: what the task measures.
 
     The model computes in `dtype`: the float parameters and inputs are cast on the way in and the outputs back to
     float32 on the way out; parameters, sums and the optimiser stay in float32. A key turns training behaviour
     (dropout …) on; then the model finds the number of the update as `step` in the collection "training", and what it
     sows into the collection "losses", sums over rows and steps, is added to the total of the loss.
+
+    With a carry, the state in which a row's last window left the model, training goes on from there (truncated
+    back-propagation through time: the carry is given, so that the gradient stops at it), and from the initial state
+    in the rows that are `fresh`. The carry that comes back is always finite: a row whose state is not begins anew.
+
+    Source   Williams & Peng 1990, An efficient gradient-based algorithm for on-line training of recurrent network
+             trajectories.
     """
 
-    def measure(params: Params, batch: Batch, key: Array | None = None, step: Array | None = None) -> Sums:
+    def measure(
+        params: Params, batch: Batch, key: Array | None = None, step: Array | None = None, carry: Any = None
+    ) -> tuple[Sums, Any]:
         variables = {"params": cast_floats(params, dtype)}
         arguments = cast_floats(model_arguments(model, batch), dtype)
         if key is None:
-            return task.measure(cast_floats(model.apply(variables, *arguments, train=False), jnp.float32), batch)
+            outputs = model.apply(variables, *arguments, train=False)
+            return task.measure(cast_floats(outputs, jnp.float32), batch), None
+        given = {}
+        if carry is not None:
+            assert batch.fresh is not None, "the task does not say which rows begin anew"
+            initial = cast_floats(initial_state(model, variables, len(batch.inputs)), jnp.float32)
+            given = {"state": choose_rows(batch.fresh, initial, carry)}
         outputs, sown = model.apply(
-            variables | {"training": {"step": step}}, *arguments, train=True, rngs={"dropout": key}, mutable="losses"
+            variables | {"training": {"step": step}},
+            *arguments,
+            **given,
+            train=True,
+            rngs={"dropout": key},
+            mutable="losses",
         )
-        sums = task.measure(cast_floats(outputs, jnp.float32), batch)
+        outputs = cast_floats(outputs, jnp.float32)
+        if carry is not None:
+            outputs, carry = outputs
+            carry = choose_rows(finite_rows(carry), carry, initial)
+        sums = task.measure(outputs, batch)
         total, weight = sums["loss"]
-        return sums | {"loss": (sum(jax.tree.leaves(sown), total), weight)}
+        return sums | {"loss": (sum(jax.tree.leaves(sown), total), weight)}, carry
 
     return measure
 
 
-def make_init(model: nn.Module, task: Task, optimiser: Optimiser, *, ema: bool) -> Callable[[Array], State]:
+def make_init(
+    model: nn.Module, task: Task, optimiser: Optimiser, batch_size: int, *, ema: bool
+) -> Callable[[Array], State]:
     """The function `seed -> State` before the first update."""
 
     def init(seed: Array) -> State:
@@ -62,54 +90,58 @@ def make_init(model: nn.Module, task: Task, optimiser: Optimiser, *, ema: bool) 
             learning_rate=jnp.zeros(()),
             skipped=zero,
             skipped_run=zero,
+            carry=initial_state(model, variables, batch_size) if goes_on(task) else None,
         )
 
     return init
 
 
-def make_gradient(
-    measure: Measure, accumulate: int, mesh: Mesh
-) -> Callable[[Params, Batch, Array, Array], tuple[Params, Sums]]:
-    """The function `(params, batch, key, step) -> (gradient, sums)` of the mean loss over the batch.
+def make_gradient(measure: Measure, accumulate: int, mesh: Mesh) -> Callable[..., tuple[Params, Sums, Any]]:
+    """The function `(params, batch, key, step, carry=None) -> (gradient, sums, carry)` of the mean loss over the batch.
 
     gradient = Σ_micro ∂ total_micro / Σ_micro weight_micro:  sums over sums, so that `accumulate` micro-batches give
     the gradient of the whole batch up to rounding, whatever the weights are. Micro-batch j takes the rows j, j+k, …,
-    so that each device keeps its own rows.
+    so that each device keeps its own rows, and their carry.
     """
 
-    def total(params: Params, batch: Batch, key: Array, step: Array) -> tuple[Array, Sums]:
-        sums = measure(params, batch, key, step)
-        return sums["loss"][0], sums
+    def total(params: Params, rows: Rows, key: Array, step: Array) -> tuple[Array, tuple[Sums, Any]]:
+        batch, carry = rows
+        sums, carry = measure(params, batch, key, step, carry)
+        return sums["loss"][0], (sums, carry)
 
-    def gradient_of_total(params: Params, batch: Batch, key: Array, step: Array) -> tuple[Params, Sums]:
-        gradient, sums = jax.grad(total, has_aux=True)(params, batch, key, step)
-        return gradient, sums
+    def gradient_of_total(params: Params, rows: Rows, key: Array, step: Array) -> tuple[tuple[Params, Sums], Any]:
+        gradient, (sums, carry) = jax.grad(total, has_aux=True)(params, rows, key, step)
+        return (gradient, sums), carry
 
-    def over_micro_batches(params: Params, batch: Batch, key: Array, step: Array) -> tuple[Params, Sums]:
-        micro = jax.tree.map(lambda x: x.reshape(-1, accumulate, *x.shape[1:]).swapaxes(0, 1), batch)
+    def over_micro_batches(params: Params, rows: Rows, key: Array, step: Array) -> tuple[tuple[Params, Sums], Any]:
+        micro = jax.tree.map(lambda x: x.reshape(-1, accumulate, *x.shape[1:]).swapaxes(0, 1), rows)
         keys = jax.vmap(lambda j: jax.random.fold_in(key, j))(jnp.arange(accumulate))
         empty = jax.tree.map(
             lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-            jax.eval_shape(gradient_of_total, params, jax.tree.map(lambda x: x[0], micro), keys[0], step),
+            jax.eval_shape(gradient_of_total, params, jax.tree.map(lambda x: x[0], micro), keys[0], step)[0],
         )
 
-        def add(sofar: Any, inputs: tuple[Batch, Array]) -> tuple[Any, None]:
-            batch, key = inputs
-            return jax.tree.map(jnp.add, sofar, gradient_of_total(params, batch, key, step)), None
+        def add(sofar: Any, inputs: tuple[Rows, Array]) -> tuple[Any, Any]:
+            rows, key = inputs
+            summed, carry = gradient_of_total(params, rows, key, step)
+            return jax.tree.map(jnp.add, sofar, summed), carry
 
-        return lax.scan(add, empty, (micro, keys))[0]
+        summed, carries = lax.scan(add, empty, (micro, keys))
+        return summed, jax.tree.map(lambda x: x.swapaxes(0, 1).reshape(-1, *x.shape[2:]), carries)
 
-    def gradient_of_mean(params: Params, batch: Batch, key: Array, step: Array) -> tuple[Params, Sums]:
+    def gradient_of_mean(
+        params: Params, batch: Batch, key: Array, step: Array, carry: Any = None
+    ) -> tuple[Params, Sums, Any]:
         take = gradient_of_total if accumulate == 1 else over_micro_batches
-        gradient, sums = sum_over_rows(take, mesh)(params, batch, key, step)
+        (gradient, sums), carry = over_rows(take, mesh)(params, (batch, carry), key, step)
         weight = jnp.maximum(sums["loss"][1], jnp.finfo(jnp.float32).tiny)
-        return jax.tree.map(lambda g: g / weight, gradient), sums
+        return jax.tree.map(lambda g: g / weight, gradient), sums, carry
 
     return gradient_of_mean
 
 
 def make_update(
-    gradient: Callable[[Params, Batch, Array, Array], tuple[Params, Sums]],
+    gradient: Callable[..., tuple[Params, Sums, Any]],
     optimiser: Optimiser,
     *,
     ema: float | None,
@@ -119,12 +151,12 @@ def make_update(
 
     An update whose loss or gradient is not finite changes no parameter and no statistic of the optimiser; it is
     counted. After `max_nonfinite` of them in a row the state stands still, so that where a run stops does not depend
-    on how many updates one dispatch holds.
+    on how many updates one dispatch holds. The carry goes on in a skipped update too: its window has been read.
     """
 
     def update(state: State, batch: Batch) -> State:
         key = derive_key(state.seed, DROPOUT, state.step)
-        grads, sums = gradient(state.params, batch, key, state.step)
+        grads, sums, carry = gradient(state.params, batch, key, state.step, state.carry)
         gradient_norm = optax.tree.norm(grads)
         stopped = state.skipped_run >= max_nonfinite
         finite = jnp.isfinite(sums["loss"][0]) & jnp.isfinite(gradient_norm)
@@ -158,6 +190,7 @@ def make_update(
             learning_rate=jnp.where(good, optimiser.applied_learning_rate(state.step), state.learning_rate),
             skipped=state.skipped + bad,
             skipped_run=jnp.where(stopped, state.skipped_run, jnp.where(good, 0, state.skipped_run + 1)),
+            carry=jax.tree.map(lambda n, o: jnp.where(stopped, o, n), carry, state.carry),
         )
 
     return update
@@ -168,14 +201,18 @@ def make_advance(
 ) -> Callable[[State, Array], State]:
     """The function `(state, n_steps) -> state` of `n_steps` updates in one dispatch.
 
-    Sampling is inside, and the batch of step s is `sample(fold_in(key, s))`; the count is traced, so that one compiled
-    program serves every stretch between two events.
+    Sampling is inside, and the batch of step s is `sample(fold_in(key, s))`, or of a task that goes on `sample_at(s)`,
+    the same for every seed; the count is traced, so that one compiled program serves every stretch between two events.
     """
+
+    def draw(state: State) -> Batch:
+        if goes_on(task):
+            return task.sample_at(state.step, batch_size)
+        return task.sample(derive_key(state.seed, DATA, state.step), batch_size)
 
     def advance(state: State, n_steps: Array) -> State:
         def body(_: Array, state: State) -> State:
-            batch = task.sample(derive_key(state.seed, DATA, state.step), batch_size)
-            return update(state, split_rows(batch, mesh))
+            return update(state, split_rows(draw(state), mesh))
 
         return lax.fori_loop(0, n_steps, body, state)
 

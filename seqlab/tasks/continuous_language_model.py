@@ -1,0 +1,133 @@
+"""Language modelling on a text that goes on: the windows of a row follow each other."""
+
+import dataclasses
+import functools
+from itertools import accumulate, pairwise
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seqlab.data.text import read_documents, split_by_position
+from seqlab.nn.masks import valid_mask
+from seqlab.tasks.corpus import Corpus, log_bigrams, measure_next_token
+from seqlab.types import Array, Batch, Sums, require
+
+
+class Windows(NamedTuple):
+    """The windows of a piece of text in its order: where they start, their inputs, whether a document begins there."""
+
+    starts_W: np.ndarray
+    lengths_W: np.ndarray
+    begins_W: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class ContinuousLanguageModel(Corpus):
+    """Say after each token of a text which one comes next, going on from window to window.
+
+        inputs    x_s … x_{s+l−1}
+        targets   x_{s+1} … x_{s+l}        l = `length`, or what is left of the document
+
+    Each document (a file) is cut into windows that share their ends, so that each of its tokens but the first is a
+    target once. Of the W windows of the training piece, row b of B reads those from ⌊W b / B⌋ to ⌊W (b + 1) / B⌋, one
+    an update, round and round (`sample_at`), and the model goes on from the state that the row's last window left. A
+    row begins anew, `fresh`, where a document does, and where it comes round. Every seed reads in the same order.
+
+    Validation and test are cut in the same way, but into rows so long that there are `n_eval` of them, or somewhat
+    more where documents end (None: one for each document). Each is read in one go from the initial state: measuring
+    carries no state, and few rows forget little, but take many steps one after the other.
+
+    Shapes   inputs_BT, lengths_B (None where all windows are full), targets_BT, fresh_B; logits_BTV. `sample` draws
+             windows from anywhere, all fresh.
+    Metrics  loss (cross-entropy, nats a token), perplexity e^loss; for char and byte bits_per_character.
+    Raises   UserError as `Corpus`, and for more rows than windows.
+    Source   Mikolov et al. 2010, Recurrent neural network based language model; batches of rows that go on: Zaremba,
+             Sutskever, Vinyals 2014, arXiv:1409.2329, §4.
+    """
+
+    n_eval: int | None = 16
+    owner: ClassVar[str] = "continuous_language_model"
+    overlap: ClassVar[int] = 1
+    _sizes: dict[str, list[int]] = dataclasses.field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        documents = read_documents(self.path)
+        ends, begin, sizes = list(accumulate(map(len, documents))), 0, {}
+        for name, piece in zip(self.ids, split_by_position("".join(documents)), strict=True):
+            cuts = [0, *(end - begin for end in ends if begin < end < begin + len(piece)), len(piece)]
+            sizes[name] = [len(self.vocabulary.encode(piece[a:b])) for a, b in pairwise(cuts)]
+            begin += len(piece)
+        object.__setattr__(self, "_sizes", sizes)
+
+    def sample_at(self, step: Array, batch_size: int) -> Batch:
+        windows = self._training_windows
+        W = len(windows.starts_W)
+        require(
+            batch_size <= W,
+            f"{self.owner} is to be read in {batch_size} rows, but the training piece of {self.path} has {W} windows "
+            f"of length {self.length}; expected at most one row a window.",
+        )
+        cuts = W * np.arange(batch_size + 1) // batch_size
+        place_B = step % np.diff(cuts)
+        chosen_B = jnp.asarray(cuts[:-1]) + place_B
+        fresh_B = (place_B == 0) | jnp.asarray(windows.begins_W)[chosen_B]
+        return dataclasses.replace(self._read("train", windows, chosen_B), fresh=fresh_B)
+
+    def sample(self, key: Array, batch_size: int) -> Batch:
+        chosen_B = jax.random.randint(key, (batch_size,), 0, len(self._training_windows.starts_W))
+        batch = self._read("train", self._training_windows, chosen_B)
+        return dataclasses.replace(batch, fresh=jnp.ones(batch_size, bool))
+
+    def evaluation_sets(self) -> dict[str, Batch]:
+        return {name: self._read_rows(name) for name in ("validation", "test")}
+
+    def measure(self, outputs: Array, batch: Batch) -> Sums:
+        return measure_next_token(self.vocabulary, outputs, batch)
+
+    def solve(self, batch: Batch) -> Array:
+        """What the pairs of the training text say (`log_bigrams`), best among those that know the last token alone."""
+        return jnp.asarray(self._log_bigrams_VV)[batch.inputs]
+
+    @functools.cached_property
+    def _log_bigrams_VV(self) -> np.ndarray:
+        ids_N = self.ids["train"]
+        return log_bigrams(ids_N[:-1], ids_N[1:], self.vocab_size)
+
+    @functools.cached_property
+    def _training_windows(self) -> Windows:
+        return self._cut("train", self.length)
+
+    def _cut(self, name: str, length: int) -> Windows:
+        sizes = self._sizes[name]
+        begins = accumulate(sizes[:-1], initial=0)
+        offsets = [np.arange(0, size - 1, length) for size in sizes]
+        return Windows(
+            np.concatenate([begin + o_W for begin, o_W in zip(begins, offsets, strict=True)]),
+            np.concatenate([np.minimum(size - 1 - o_W, length) for size, o_W in zip(sizes, offsets, strict=True)]),
+            np.concatenate([o_W == 0 for o_W in offsets]),
+        )
+
+    def _read_rows(self, name: str) -> Batch:
+        n_targets = sum(max(size - 1, 0) for size in self._sizes[name])
+        windows = self._cut(name, n_targets if self.n_eval is None else -(-n_targets // self.n_eval))
+        return self._read(name, windows, jnp.arange(len(windows.starts_W)))
+
+    def _read(self, name: str, windows: Windows, chosen_B: Array) -> Batch:
+        starts_W, lengths_W, _ = windows
+        width = int(lengths_W.max())
+        ids_N = jnp.asarray(np.pad(self.ids[name], (0, width)))
+        windows_BT = ids_N[jnp.asarray(starts_W, jnp.int32)[chosen_B, None] + jnp.arange(width + 1)]
+        all_full = (lengths_W == width).all()
+        return shift(windows_BT.astype(jnp.int32), None if all_full else jnp.asarray(lengths_W, jnp.int32)[chosen_B])
+
+
+def shift(windows_BT: Array, lengths_B: Array | None) -> Batch:
+    """Each token's target is the next one."""
+    inputs_BT, targets_BT = windows_BT[:, :-1], windows_BT[:, 1:]
+    if lengths_B is None:
+        return Batch(inputs_BT, None, targets_BT, jnp.ones(inputs_BT.shape))
+    told_BT = valid_mask(lengths_B, inputs_BT.shape[1])
+    return Batch(jnp.where(told_BT, inputs_BT, 0), lengths_B, targets_BT, told_BT.astype(jnp.float32))
