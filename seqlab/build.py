@@ -60,6 +60,7 @@ def build(config: DictConfig) -> Parts:
     require_fit(parts.model, task)
     if goes_on(task):
         require_carry(parts.model, task, settings.batch_size)
+    require_vocabulary(parts.model, task)
     return parts
 
 
@@ -133,3 +134,13 @@ def require_carry(model: nn.Module, task: ContinuousTask, batch_size: int) -> No
         jax.eval_shape(step, jax.random.key(0), batch)
     except UserError as error:
         raise UserError(f"{wants}: {error}") from error
+
+
+def require_vocabulary(model: nn.Module, task: Task) -> None:
+    """Refuse pretrained inputs whose ids mean other tokens than the task's."""
+    inputs: Any = getattr(model, "inputs", None)
+    require(
+        not hasattr(inputs, "vocabulary") or inputs.vocabulary == getattr(task, "vocabulary", None),
+        "The text of this task has another vocabulary than that with which the run of model.inputs.run was trained: "
+        "look at task",
+    )

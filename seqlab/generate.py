@@ -98,6 +98,8 @@ def ask(task: Any, prompt: Any, source: Any) -> Request:
     vocabulary = getattr(task, "vocabulary", None)
     if not isinstance(vocabulary, Vocabulary):
         raise UserError(f"{name} has no vocabulary to write with: train task=char_lm")
+    goes_on = task.vocab_size == task.n_outputs == vocabulary.size
+    require(goes_on, f"{name} does not say which token comes next alone: train task=char_lm")
     require(source is None, f"{name} goes on from a prompt and answers no source: write prompt=... instead")
     text = "\n" if prompt is None else _text("prompt", prompt)
     return Request(vocabulary.encode(text), text, vocabulary.decode, None, 0.8)

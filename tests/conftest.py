@@ -11,7 +11,11 @@ import yaml
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from seqlab.build import build
+from seqlab.data.text import keep_vocabulary
+from seqlab.training.checkpoint import Checkpoints
 from seqlab.training.devices import start
+from seqlab.training.programs import Programs
 
 CONF = Path(__file__).parents[1] / "conf"
 
@@ -56,3 +60,33 @@ def compose(text_path):
         return config
 
     return compose
+
+
+@pytest.fixture(scope="session")
+def make_run(compose, tmp_path_factory):
+    """Write the directory of a run of a small model at its start, once: what another run may begin with."""
+
+    @functools.cache
+    def make_run(*overrides: str) -> Path:
+        small = [
+            "task=char_lm",
+            "model.encoder.features=5",
+            "model.inputs.features=5",
+            "task.length=7",
+            "task.n_eval=3",
+        ]
+        cell = [] if "model/encoder=transformer" in overrides else ["model/cell=rnn"]
+        parts = build(compose(*small, *cell, "seeds=2", *overrides))
+        programs = Programs(
+            parts.task, parts.sets, parts.model, parts.optimiser, parts.settings, jax.devices()[:1], parts.seeds
+        )
+        directory = tmp_path_factory.mktemp("run")
+        (directory / "config.yaml").write_text(yaml.safe_dump(parts.config), encoding="utf-8")
+        checkpoints, state = Checkpoints(directory / "checkpoints"), programs.init()
+        checkpoints.save_best(0, state, {})
+        checkpoints.save_latest(0, state, {})
+        checkpoints.close()
+        keep_vocabulary(parts.task, directory)
+        return directory
+
+    return make_run

@@ -19,7 +19,7 @@ FLOORS = (
     ("seqlab.models", "seqlab.decoding"),
     ("seqlab.training", "seqlab.evaluation"),
     ("seqlab.build", "seqlab.cli", "seqlab.overrides", "seqlab.analysis"),
-    ("seqlab.restore",),
+    ("seqlab.restore", "seqlab.pretrained"),
     ("seqlab.train", "seqlab.evaluate", "seqlab.generate"),
 )
 MAY_USE_HYDRA = (
@@ -27,6 +27,7 @@ MAY_USE_HYDRA = (
     "seqlab.cli",
     "seqlab.overrides",
     "seqlab.restore",
+    "seqlab.pretrained",
     "seqlab.train",
     "seqlab.evaluate",
     "seqlab.generate",

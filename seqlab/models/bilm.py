@@ -44,19 +44,19 @@ class BiLM(nn.Module):
         self.drop, self.head = Dropout(self.dropout), nn.Dense(self.n_outputs // 2)
 
     def __call__(self, inputs: Array, lengths_B: Array | None = None, *, train: bool) -> Array:
-        _, *both = self.encode(inputs, lengths_B, train=train)
+        both = self.encode(inputs, lengths_B, train=train)
         logits_BTV = jnp.concatenate([self.head(self.drop(y_BTF, train=train)) for y_BTF in both], -1)
         return jnp.where(valid_mask(lengths_B, inputs.shape[1])[..., None], logits_BTV, 0)
 
-    def encode(self, inputs: Array, lengths_B: Array | None = None, *, train: bool) -> tuple[Array, Array, Array]:
-        """Give the inputs x_BTD, and the outputs of both encoders, step by step of the row."""
+    def encode(self, inputs: Array, lengths_B: Array | None = None, *, train: bool) -> tuple[Array, Array]:
+        """Give what the head reads: the outputs of both encoders, in the order of the row."""
         x_BTD = self.inputs(inputs, lengths_B, train=train)
+        ahead_BTF = self.forward(x_BTD, lengths_B, train=train).y_BTF
+        back_BTF = self.backward(reverse_rows(x_BTD, lengths_B), lengths_B, train=train).y_BTF
         if self.is_initializing():
             # Who can take one step at a time sees nothing ahead; who cannot says so here.
             self.forward.step(self.forward.init_state(1), x_BTD[:1, 0])
-        ahead_BTF = self.forward(x_BTD, lengths_B, train=train).y_BTF
-        back_BTF = self.backward(reverse_rows(x_BTD, lengths_B), lengths_B, train=train).y_BTF
-        return x_BTD, ahead_BTF, reverse_rows(back_BTF, lengths_B)
+        return ahead_BTF, reverse_rows(back_BTF, lengths_B)
 
 
 def reverse_rows(x_BTD: Array, lengths_B: Array | None) -> Array:

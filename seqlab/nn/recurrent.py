@@ -183,8 +183,8 @@ class Stack(nn.Module):
 
     norm: layer normalisation of what a layer reads, only if `norm`; y +: only if `residual`, and not around the
     first layer, whose input is not of the layers' width; dropout: in training, not before the first layer, with a
-    new mask at each step, or one mask a row for all time if `variational`. What each layer gives is sown as "y" into
-    the collection "layers".
+    new mask at each step, or one mask a row for all time if `variational`. x and what each layer gives are sown as "y"
+    into the collection "layers".
 
     Shapes   x_BTD, lengths_B -> y_BTF, last_BF, state: a tuple over the layers.
     Raises   UserError for n_layers < 1, a dropout outside [0, 1), and as its layers.
@@ -222,6 +222,7 @@ class Stack(nn.Module):
             x_BTD = jnp.where(valid_mask(lengths_B, T)[..., None], x_BTD, 0)
         states = (None,) * self.n_layers if state is None else state
         y_BTF, last_BF, out = x_BTD, jnp.zeros(()), []
+        self._tell(x_BTD)
         for n, (layer, layer_state) in enumerate(zip(self.layers, states, strict=True)):
             encoding = layer(self._read(n, y_BTF, train), lengths_B, state=layer_state, train=train)
             skip = self.residual and n > 0
@@ -233,6 +234,7 @@ class Stack(nn.Module):
 
     def step(self, state: Any, x_BD: Array) -> tuple[Any, Array]:
         y_BF, out = x_BD, []
+        self._tell(x_BD)
         for n, (layer, layer_state) in enumerate(zip(self.layers, state, strict=True)):
             new, layer_y_BF = layer.step(layer_state, self._read(n, y_BF, train=False))
             y_BF = y_BF + layer_y_BF if self.residual and n > 0 else layer_y_BF

@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 import jax
 import numpy as np
+from flax.traverse_util import unflatten_dict
 
-from seqlab.types import Array, UserError, require
+from seqlab.types import Array, Params, UserError, require
 
 Which = Literal["latest", "best"]
 
@@ -63,26 +64,42 @@ class Checkpoints:
 
     def restore(self, which: Which, like: Any) -> tuple[Any, dict[str, Any]]:
         """Read a checkpoint into the structure, dtypes and shardings of `like`: arrays or `jax.ShapeDtypeStruct`s."""
+        path = self._newest(which)
+        names, treedef = _name_leaves(like)
+        wanted = {name: _abstract(leaf) for name, leaf in names.items()}
+        with _tell_damage(path):
+            _require_fit(path, self._stored(path), wanted)
+            restored = self._read(path, wanted)
+        return treedef.unflatten([restored.state[name] for name in names]), restored.host
+
+    def restore_params(self, which: Which) -> Params:
+        """Read the parameters of a checkpoint alone, whatever its state holds besides: those to measure.
+
+        The leaves are NumPy's, with the replica axis.
+        """
+        path = self._newest(which)
+        with _tell_damage(path):
+            stored = self._stored(path)
+            like = {name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for name, leaf in stored.items()}
+            state = self._read(path, {name: _abstract(leaf) for name, leaf in like.items()}).state
+        kept = "ema/" if any(name.startswith("ema/") for name in state) else "params/"
+        leaves = {name.removeprefix(kept): np.asarray(leaf) for name, leaf in state.items() if name.startswith(kept)}
+        return unflatten_dict(leaves, sep="/")
+
+    def _newest(self, which: Which) -> Path:
         self.wait()
         step = max(self._steps(which), default=None)
         require(step is not None, f"{self._directories[which]} holds no checkpoint")
-        path = self._directories[which] / str(step)
-        names, treedef = _name_leaves(like)
-        wanted = {name: _abstract(leaf) for name, leaf in names.items()}
-        try:
-            stored = dict(self._checkpointer.metadata(path).item_metadata["state"])
-            _require_fit(path, stored, wanted)
-            restored = self._checkpointer.restore(
-                path,
-                args=self._ocp.args.Composite(
-                    state=self._ocp.args.StandardRestore(wanted), host=self._ocp.args.JsonRestore()
-                ),
-            )
-        except UserError:
-            raise
-        except Exception as error:  # Orbax and TensorStore raise whatever the damaged file led them to.
-            raise UserError(f"The checkpoint {path} is damaged: {_first_line(error)}") from error
-        return treedef.unflatten([restored.state[name] for name in names]), restored.host
+        return self._directories[which] / str(step)
+
+    def _stored(self, path: Path) -> dict[str, Any]:
+        return dict(self._checkpointer.metadata(path).item_metadata["state"])
+
+    def _read(self, path: Path, wanted: dict[str, jax.ShapeDtypeStruct]) -> Any:
+        args = self._ocp.args
+        return self._checkpointer.restore(
+            path, args=args.Composite(state=args.StandardRestore(wanted), host=args.JsonRestore())
+        )
 
     def wait(self) -> None:
         """Return once everything saved is on disk."""
@@ -139,6 +156,16 @@ class Checkpoints:
             doomed = self._directories[which] / f"{step}.orbax-checkpoint-tmp-removed"
             (self._directories[which] / str(step)).rename(doomed)
             shutil.rmtree(doomed)
+
+
+@contextlib.contextmanager
+def _tell_damage(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # Orbax and TensorStore raise whatever the damaged file led them to.
+        raise UserError(f"The checkpoint {path} is damaged: {_first_line(error)}") from error
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import optax
 from seqlab.training.schedule import Schedule
 from seqlab.types import Array, Params, require
 
-NEVER_DECAYED = ("bias", "norm", "embed")
+NEVER_DECAYED = ("bias", "norm", "embed", "frozen")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,8 +58,8 @@ class Optimiser:
     def decayed(self, params: Params) -> Any:
         """Which leaves the weight decay shrinks: a tree of bools over the parameters of one replica.
 
-        Not decayed: a leaf with a bias, a norm or an embedding among the names of its path, and one with fewer
-        than two dimensions.
+        Not decayed: a leaf with a bias, a norm, an embedding or something frozen among the names of its path, and one
+        with fewer than two dimensions.
         """
         return jax.tree.map_with_path(_is_decayed, params)
 

@@ -29,8 +29,10 @@ class Case(NamedTuple):
     run: Callable[..., Any]
 
 
-def build(path):
+def build(path, make_run):
     config = OmegaConf.load(path)
+    if OmegaConf.is_missing(config, "run"):
+        config.run = str(make_run())
     return instantiate(config, **{k: v for k, v in {"vocab_size": VOCAB, "features": FEATURES}.items() if k in config})
 
 
@@ -45,8 +47,8 @@ def draw(module):
 
 
 @pytest.fixture(scope="module", params=sorted(GROUP.glob("*.yaml")), ids=lambda path: path.stem)
-def case(request):
-    module = build(request.param)
+def case(request, make_run):
+    module = build(request.param, make_run)
     batches = draw(module)
     variables = module.init(jax.random.key(0), batches[0], LENGTHS, train=False)
     variables = jax.tree.map(lambda a: a + 0.5, variables)  # biases other than zero
