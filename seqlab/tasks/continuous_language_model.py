@@ -11,6 +11,7 @@ import numpy as np
 
 from seqlab.data.text import read_documents, split_by_position
 from seqlab.nn.masks import valid_mask
+from seqlab.tasks.checks import require_size
 from seqlab.tasks.corpus import Corpus, log_bigrams, measure_next_token
 from seqlab.types import Array, Batch, Sums, require
 
@@ -33,7 +34,9 @@ class ContinuousLanguageModel(Corpus):
     Each document (a file) is cut into windows that share their ends, so that each of its tokens but the first is a
     target once. Of the W windows of the training piece, row b of B reads those from ⌊W b / B⌋ to ⌊W (b + 1) / B⌋, one
     an update, round and round (`sample_at`), and the model goes on from the state that the row's last window left. A
-    row begins anew, `fresh`, where a document does, and where it comes round. Every seed reads in the same order.
+    row begins anew, `fresh`, where a document does, where it comes round, and nowhere else unless with `fresh_every`
+    after so many windows, at which the rows take turns: in a long text the initial state, from which all measuring and
+    writing begins, is otherwise met in the first update alone. Every seed reads in the same order.
 
     Validation and test are cut in the same way, but into rows so long that there are `n_eval` of them, or somewhat
     more where documents end (None: one for each document). Each is read in one go from the initial state: measuring
@@ -42,18 +45,21 @@ class ContinuousLanguageModel(Corpus):
     Shapes   inputs_BT, lengths_B (None where all windows are full), targets_BT, fresh_B; logits_BTV. `sample` draws
              windows from anywhere, all fresh.
     Metrics  loss (cross-entropy, nats a token), perplexity e^loss; for char and byte bits_per_character.
-    Raises   UserError as `Corpus`, and for more rows than windows.
+    Raises   UserError as `Corpus`, for fresh_every < 1, and for more rows than windows.
     Source   Mikolov et al. 2010, Recurrent neural network based language model; batches of rows that go on: Zaremba,
              Sutskever, Vinyals 2014, arXiv:1409.2329, §4.
     """
 
     n_eval: int | None = 16
+    fresh_every: int | None = None
     owner: ClassVar[str] = "continuous_language_model"
     overlap: ClassVar[int] = 1
     _sizes: dict[str, list[int]] = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.fresh_every is not None:
+            require_size(self.owner, "fresh_every", self.fresh_every, 1)
         documents = read_documents(self.path)
         ends, begin, sizes = list(accumulate(map(len, documents))), 0, {}
         for name, piece in zip(self.ids, split_by_position("".join(documents)), strict=True):
@@ -74,6 +80,9 @@ class ContinuousLanguageModel(Corpus):
         place_B = step % np.diff(cuts)
         chosen_B = jnp.asarray(cuts[:-1]) + place_B
         fresh_B = (place_B == 0) | jnp.asarray(windows.begins_W)[chosen_B]
+        if self.fresh_every is not None:
+            turns_B = self.fresh_every * np.arange(batch_size) // batch_size
+            fresh_B |= (place_B + turns_B) % self.fresh_every == 0
         return dataclasses.replace(self._read("train", windows, chosen_B), fresh=fresh_B)
 
     def sample(self, key: Array, batch_size: int) -> Batch:

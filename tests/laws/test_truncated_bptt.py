@@ -127,6 +127,13 @@ def test_every_token_but_the_first_of_a_document_is_a_target_once_an_epoch(folde
         assert_same(*(jax.tree.map(lambda leaf, row=row: leaf[row], batches[step]) for step in (0, n)))
 
 
+def test_rows_take_turns_at_beginning_anew(folder):
+    often, plain = ContinuousLanguageModel(folder, length=L, fresh_every=B), ContinuousLanguageModel(folder, length=L)
+    for step, (batch, as_before) in enumerate(zip(stream(often, 9), stream(plain, 9), strict=True)):
+        turn = np.arange(B) == -step % B
+        assert_same(batch, as_before.replace(fresh=as_before.fresh | turn))
+
+
 @pytest.mark.parametrize("n_eval", (1, 3, None))
 def test_evaluation_predicts_each_token_once_from_its_document_alone(folder, n_eval):
     task = ContinuousLanguageModel(folder, length=L, n_eval=n_eval)
