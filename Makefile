@@ -26,11 +26,11 @@ data: .venv/ready ## Fetch the text that task=char_lm reads, once
 
 .PHONY: test
 test: .venv/ready ## Run the tests but for the slow ones (a few minutes)
-	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
+	@$(BIN)/python -m pytest -q -n 2 --dist loadscope -m "not slow"
 
 .PHONY: test-all
 test-all: .venv/ready ## Run all tests
-	@$(BIN)/python -m pytest -q -n 2 --dist worksteal
+	@$(BIN)/python -m pytest -q -n 2 --dist loadscope
 
 .PHONY: check
 check: .venv/ready ## Check format, lint and types

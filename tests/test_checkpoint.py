@@ -173,6 +173,7 @@ def test_a_kill_at_any_moment_loses_nothing(tmp_path, monkeypatch):
         assert _assert_sound(copy) == 7
 
 
+@pytest.mark.slow
 def test_kill_9_while_saving(tmp_path):
     """A process is killed as soon as it has begun to save step 5; what is on disk is sound and can be gone on from."""
     program = (

@@ -58,8 +58,9 @@ def run(layer, weights, x_BTD, lengths_B):
     return out | {"h_NBF": jnp.stack(leaves)}
 
 
-@pytest.mark.parametrize("direction", ["uni", "bi"])
-@pytest.mark.parametrize("n_layers", [1, 2])
+# Two layers in both directions show the most; the rest is left to `make test-all`.
+@pytest.mark.parametrize("direction", [pytest.param("uni", marks=pytest.mark.slow), "bi"])
+@pytest.mark.parametrize("n_layers", [pytest.param(1, marks=pytest.mark.slow), 2])
 @pytest.mark.parametrize("kind", CELLS)
 def test_values_and_gradients_equal_torchs(kind, n_layers, direction):
     golden = read(kind, n_layers, direction)
@@ -193,7 +194,9 @@ ATTENTIVE = {
 }
 
 
-@pytest.mark.parametrize("kind", ATTENTIVE)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] if kind.endswith("_post") else []) for kind in ATTENTIVE]
+)
 def test_what_attends_equals_torchs(kind):
     """Outputs, and gradients in the inputs and in every weight, with lengths."""
     golden, (model, convert, method) = read_attentive(kind), ATTENTIVE[kind]

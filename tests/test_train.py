@@ -45,9 +45,9 @@ def damage_checkpoint(directory: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "steps", "told"),
     [
-        (damage_record, 9, "is not an event"),
+        pytest.param(damage_record, 9, "is not an event", marks=pytest.mark.slow),
         pytest.param(damage_checkpoint, 9, "is damaged", marks=pytest.mark.slow),
-        (lambda directory: None, 4, "is at step 6 already"),
+        pytest.param(lambda directory: None, 4, "is at step 6 already", marks=pytest.mark.slow),
         pytest.param(
             lambda directory: (directory / "overrides.yaml").write_text("a: [b"),
             9,

@@ -85,7 +85,9 @@ def test_chunks_change_nothing(options, chunk, monkeypatch):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), chunked, plain)
 
 
-@pytest.mark.parametrize("window", [None, 1, 3, T])
+@pytest.mark.parametrize(
+    "window", [None, pytest.param(1, marks=pytest.mark.slow), 3, pytest.param(T, marks=pytest.mark.slow)]
+)
 def test_blocks_change_nothing(window):
     q = draw()[0]
     k, v = (a[:, :T] for a in draw(3)[1:])
@@ -124,7 +126,7 @@ def test_the_softmax_is_in_float32_in_every_dtype():
     np.testing.assert_allclose(weights.sum(), 1, rtol=1e-6)
 
 
-@pytest.mark.parametrize("implementation", ["plain", "chunked"])
+@pytest.mark.parametrize("implementation", [pytest.param("plain", marks=pytest.mark.slow), "chunked"])
 def test_dropout_keeps_the_mean_and_differs_between_queries(implementation, monkeypatch):
     monkeypatch.setattr(attention, "CHUNK", 3)
     q, k, v = draw()

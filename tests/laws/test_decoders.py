@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
+from sparing import sparing
 
 from seqlab.nn.bridge import CopyBridge, TanhBridge
 from seqlab.nn.cells.gru import GRU
@@ -133,7 +134,15 @@ class Case:
         return jax.value_and_grad(total, (0, 1, 2), has_aux=True)(self.variables, source_y, x)
 
 
-@pytest.fixture(scope="module", params=CASES, ids=lambda case: " ".join(o.rpartition(".")[2] for o in case))
+def in_short(case):
+    return " ".join(override.rpartition(".")[2] for override in case)
+
+
+@pytest.fixture(
+    scope="module",
+    params=sparing(CASES, VARIANTS.__contains__),
+    ids=in_short,
+)
 def case(request):
     return Case(build(*request.param))
 
@@ -325,6 +334,7 @@ def test_the_expected_estimate_is_the_gradient_of_the_expectation():
             same(given["params"], wanted, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_without_the_estimator_it_is_not_the_gradient():
     """The likelihood's own gradient knows nothing of the choice, and an entropy bonus bends it."""
     with jax.enable_x64(True):

@@ -218,7 +218,7 @@ def run_in_training(layer, key=0, train=True):
     return jax.tree.leaves(state)[-1], np.asarray(encoding.y_BTF)
 
 
-@pytest.mark.parametrize("name", ["lstm", "flax_gru"])
+@pytest.mark.parametrize("name", ["lstm", pytest.param("flax_gru", marks=pytest.mark.slow)])
 def test_zoneout_keeps_old_values_at_its_rate(name):
     F, rate = 211, 0.3
     layer = Recurrent(load(CONF / f"cell/{name}.yaml"), F, zoneout=rate)

@@ -108,7 +108,7 @@ def uninterrupted(parts, programs, tmp_path_factory):
     return what_it_left(programs, directory)
 
 
-@pytest.mark.parametrize("cuts", [(1, 2), (3, 1), (6, 9), (13,)])
+@pytest.mark.parametrize("cuts", [(1, 2), pytest.param((3, 1), marks=pytest.mark.slow), (6, 9), (13,)])
 def test_cut_anywhere_and_resumed(parts, programs, uninterrupted, tmp_path, cuts):
     for cut in cuts:
         with pytest.raises(UserError, match="cut"):

@@ -91,7 +91,6 @@ def test_first_line_says_the_task_and_its_command(name):
 def test_a_sample_is_a_function_of_its_key(task):
     batch = sampler(task)(jax.random.key(0), B)
     assert equal(batch, sampler(task)(jax.random.key(0), B))
-    assert equal(batch, task.sample(jax.random.key(0), B))
     assert not equal(batch.inputs, sampler(task)(jax.random.key(1), B).inputs)
     assert not equal(batch.targets, sampler(task)(jax.random.key(1), B).targets)
 

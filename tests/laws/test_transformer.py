@@ -9,6 +9,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
+from sparing import sparing
 
 from seqlab.nn.self_attention import SelfAttention
 from seqlab.types import UserError
@@ -33,6 +34,8 @@ def build(*overrides):
 ATTENTION = ["model.encoder.mixer.n_heads=3", "model.encoder.mixer.max_length=11"]
 CASES = [[f"model/mixer={mixer}"] for mixer in names("model/mixer") if mixer != "attention"]
 CASES += [[*ATTENTION, f"model/positions={positions}"] for positions in names("model/positions")]
+SPARED = [["model/mixer=rnn"], ["model/mixer=lstm"]]
+SPARED += [[*ATTENTION, f"model/positions={positions}"] for positions in ("none", "sinusoidal", "alibi")]
 CASES += [
     [*ATTENTION, "model.encoder.mixer.n_kv_heads=1", "model.encoder.activation=swiglu", "model.encoder.norm=rms"],
     [*ATTENTION, "model.encoder.mixer.window=2", "model.encoder.activation=relu", "model.encoder.placement=post"],
@@ -60,7 +63,15 @@ class Case:
         self.step = jax.jit(lambda state, x: model.apply(self.variables, state, x, method="step"))
 
 
-@pytest.fixture(scope="module", params=CASES, ids=lambda case: " ".join(o.rpartition(".")[2] for o in case))
+def in_short(case):
+    return " ".join(override.rpartition(".")[2] for override in case)
+
+
+@pytest.fixture(
+    scope="module",
+    params=sparing(CASES, SPARED.__contains__),
+    ids=in_short,
+)
 def case(request):
     return Case(build(*request.param))
 
