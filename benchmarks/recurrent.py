@@ -64,7 +64,7 @@ def build_jax(peer: str, cell: str, B: int, T: int, D: int, H: int) -> tuple[Pas
     train = training_step(loss, params, optax.adam(1e-3), mesh, x_BTD)
     x_BTD = jax.device_put(x_BTD, NamedSharding(mesh, P("data")))
     forward = jax.jit(outputs)
-    return train, lambda: jax.block_until_ready(forward(params, x_BTD))
+    return train, Pass(lambda: jax.block_until_ready(forward(params, x_BTD)))
 
 
 def build_torch(cell: str, B: int, T: int, D: int, H: int) -> tuple[Pass, Pass]:
@@ -82,7 +82,7 @@ def build_torch(cell: str, B: int, T: int, D: int, H: int) -> tuple[Pass, Pass]:
         with torch.no_grad():
             layer(x_BTD)
 
-    return train, forward
+    return Pass(train), Pass(forward)
 
 
 def build_product(n: int) -> tuple[Pass]:
@@ -93,7 +93,7 @@ def build_product(n: int) -> tuple[Pass]:
 
     a_NN = jnp.ones((n, n))
     product = jax.jit(jnp.matmul)
-    return (lambda: jax.block_until_ready(product(a_NN, a_NN)),)
+    return (Pass(lambda: jax.block_until_ready(product(a_NN, a_NN))),)
 
 
 def build(peer: str, name: str, *sizes: int) -> tuple[Pass, ...]:

@@ -45,7 +45,7 @@ def build_ours(job: str, B: int, T: int) -> list[Pass]:
     from seqlab.nn.transformer import Transformer
 
     mixer = partial(SelfAttention, n_heads=H, max_length=ROOM)
-    transformer = Transformer(mixer, D, N, positions=partial(Learned, max_length=ROOM))
+    transformer = Transformer(mixer, D, N, positions=partial(Learned, max_length=ROOM), unroll=True)
     model = Tagger(TokenInputs(V, D), transformer, V)
     ids_BT = jnp.asarray(np.random.default_rng(0).integers(0, V, (B, T + 1)))
     params = jax.jit(partial(model.init, train=False))(jax.random.key(0), ids_BT[:, :-1])["params"]
@@ -62,7 +62,7 @@ def build_ours(job: str, B: int, T: int) -> list[Pass]:
         for _ in generate(model, params, prompts, WRITTEN, Sampling(temperature=0)):
             pass
 
-    return [write]
+    return [Pass(write)]
 
 
 def build_torch(job: str, B: int, T: int) -> list[Pass]:
@@ -116,7 +116,7 @@ def build_torch(job: str, B: int, T: int) -> list[Pass]:
         for t in range(T, T + WRITTEN - 1):
             chosen = model(chosen[:, None], caches, t)[:, -1].argmax(-1)
 
-    return [train if job == "training" else write]
+    return [Pass(train if job == "training" else write)]
 
 
 def measure(n_rounds: int) -> list[dict[str, Any]]:

@@ -113,7 +113,9 @@ class Transformer(nn.Module):
     The mixer is any sequence layer: self-attention, with which this is the Transformer's encoder (causal = false) or
     its decoder without a source (causal = true), or a recurrent layer. All layers are one `scan` over stacked
     parameters, so that compiling takes as long for many as for one; with `remat` a layer is computed again for the
-    gradient instead of kept. A single step goes from layer to layer, so that each state is changed in its place.
+    gradient instead of kept, and with `unroll` each layer is compiled by itself: faster steps on a CPU, by a tenth to a
+    fifth, for a compile time that grows with the layers. A single step goes from layer to layer, so that each state is
+    changed in its place.
 
     Shapes   x_BTD with D = `features`, lengths_B -> y_BTD, last_BD, state: None, or what follows the given one.
     Raises   UserError for a size below 1, a rate outside [0, 1), an unknown norm, placement or activation, and for
@@ -132,6 +134,7 @@ class Transformer(nn.Module):
     positions: Callable[..., Positions] = Positions
     dropout: float = 0.0
     remat: bool = False
+    unroll: bool = False
 
     def __post_init__(self):
         super().__post_init__()
@@ -177,6 +180,7 @@ class Transformer(nn.Module):
             in_axes=1,
             out_axes=1,
             length=self.n_layers,
+            unroll=self.n_layers if self.unroll else 1,
         )
         return partial(scan, self.layers)
 

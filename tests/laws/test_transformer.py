@@ -31,6 +31,7 @@ def build(*overrides):
     return instantiate(config.model.encoder)
 
 
+UNROLL = "model.encoder.unroll=true"
 ATTENTION = ["model.encoder.mixer.n_heads=3", "model.encoder.mixer.max_length=11"]
 CASES = [[f"model/mixer={mixer}"] for mixer in names("model/mixer") if mixer != "attention"]
 CASES += [[*ATTENTION, f"model/positions={positions}"] for positions in names("model/positions")]
@@ -38,7 +39,13 @@ SPARED = [["model/mixer=rnn"], ["model/mixer=lstm"]]
 SPARED += [[*ATTENTION, f"model/positions={positions}"] for positions in ("none", "sinusoidal", "alibi")]
 CASES += [
     [*ATTENTION, "model.encoder.mixer.n_kv_heads=1", "model.encoder.activation=swiglu", "model.encoder.norm=rms"],
-    [*ATTENTION, "model.encoder.mixer.window=2", "model.encoder.activation=relu", "model.encoder.placement=post"],
+    [
+        *ATTENTION,
+        "model.encoder.mixer.window=2",
+        "model.encoder.activation=relu",
+        "model.encoder.placement=post",
+        UNROLL,
+    ],
     [*ATTENTION, "model.encoder.mixer.implementation=chunked", "model.encoder.remat=true"],
 ]
 
