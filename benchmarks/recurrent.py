@@ -6,20 +6,17 @@ A training step is forward, backward and Adam on the sum of squares of all outpu
 of its own, with the settings that are best for it: PyTorch and Flax on all cores, ours on the mesh that
 `trainer.cpu_devices=auto` makes. They take turns, and every number is a median over the rounds. GRU is the reset-after
 form, which all three compute. limit: the multiplications of the step at the rate of a large matrix product, measured
-in the same rounds.
+after them.
 """
 
-import argparse
-import json
 import os
 import statistics
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from peers import Pass, Worker, training_step, work
+from peers import Pass, run, take_turns, training_step
 
 SHAPES = ((64, 50, 32, 32), (64, 100, 128, 256), (64, 400, 128, 128), (32, 784, 1, 128))
 N_GATES = {"rnn": 1, "gru": 3, "lstm": 4}
@@ -105,26 +102,17 @@ def build(peer: str, name: str, *sizes: int) -> tuple[Pass, ...]:
 
 def measure(n_rounds: int) -> list[dict[str, Any]]:
     """One row a shape and cell: milliseconds of each competitor, and the limit."""
-    workers = {peer: Worker(peer) for peer in PEERS}
+    jobs = [(cell, *shape) for shape in SHAPES for cell in N_GATES]
+    seconds = take_turns(PEERS, jobs, n_rounds)
+    rate = 2 * 2048**3 / take_turns(("flax",), [("product", 2048)], n_rounds)[0]["flax"][0]
     rows = []
-    for B, T, D, H in SHAPES:
-        for cell, n_gates in N_GATES.items():
-            times: dict[str, list[list[float]]] = {peer: [] for peer in PEERS}
-            rates = []
-            for _ in range(n_rounds):
-                for peer, worker in workers.items():
-                    times[peer].append(worker.ask(cell, B, T, D, H))
-                rates.append(2 * 2048**3 / workers["flax"].ask("product", 2048)[0])
-            flops = 2 * B * T * (D + H) * n_gates * H
-            row: dict[str, Any] = {"shape": [B, T, D, H], "cell": cell}
-            for place, (name, n_passes) in enumerate((("training", 3), ("forward", 1))):
-                row[name] = {peer: 1e3 * statistics.median(t[place] for t in times[peer]) for peer in PEERS}
-                row[name]["limit"] = 1e3 * n_passes * flops / statistics.median(rates)
-            rows.append(row)
-            print(".", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    for worker in workers.values():
-        worker.close()
+    for (cell, B, T, D, H), of_peers in zip(jobs, seconds, strict=True):
+        flops = 2 * B * T * (D + H) * N_GATES[cell] * H
+        row: dict[str, Any] = {"shape": [B, T, D, H], "cell": cell}
+        for place, (name, n_passes) in enumerate((("training", 3), ("forward", 1))):
+            row[name] = {peer: 1e3 * of_peers[peer][place] for peer in PEERS}
+            row[name]["limit"] = 1e3 * n_passes * flops / rate
+        rows.append(row)
     return rows
 
 
@@ -152,20 +140,5 @@ def show(rows: list[dict[str, Any]]) -> None:
         console.print(table)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5, help="rounds in which the competitors take turns")
-    parser.add_argument("--json", type=Path, help="write the rows here too")
-    parser.add_argument("--work", choices=PEERS, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.work:
-        work(partial(build, arguments.work))
-        return
-    rows = measure(arguments.rounds)
-    show(rows)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__, PEERS, build, measure, show)

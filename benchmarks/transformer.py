@@ -9,16 +9,12 @@ of 64, with a cache of keys and values on both sides, and a loop over tokens in 
 process of its own, and every number is a median over the rounds.
 """
 
-import argparse
-import json
 import os
-import statistics
 import sys
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from peers import Pass, Worker, training_step, work
+from peers import Pass, run, take_turns, training_step
 
 V, D, N, H, ROOM = 65, 128, 4, 4, 256
 PROMPT, WRITTEN = 64, 128
@@ -119,21 +115,17 @@ def build_torch(job: str, B: int, T: int) -> list[Pass]:
     return [Pass(train if job == "training" else write)]
 
 
+def build(peer: str, job: str, *sizes: int) -> list[Pass]:
+    """The pass of a job."""
+    return build_torch(job, *sizes) if peer == "torch" else build_ours(job, *sizes)
+
+
 def measure(n_rounds: int) -> list[dict[str, Any]]:
     """One row a job: seconds of each competitor."""
-    workers = {peer: Worker(peer) for peer in PEERS}
-    rows = []
-    for job in JOBS:
-        times: dict[str, list[float]] = {peer: [] for peer in PEERS}
-        for _ in range(n_rounds):
-            for peer, worker in workers.items():
-                times[peer] += worker.ask(*job)
-        rows.append({"job": job, **{peer: statistics.median(times[peer]) for peer in PEERS}})
-        print(".", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    for worker in workers.values():
-        worker.close()
-    return rows
+    seconds = take_turns(PEERS, JOBS, n_rounds)
+    return [
+        {"job": job, **{peer: of_peers[peer][0] for peer in PEERS}} for job, of_peers in zip(JOBS, seconds, strict=True)
+    ]
 
 
 def show(rows: list[dict[str, Any]]) -> None:
@@ -155,20 +147,5 @@ def show(rows: list[dict[str, Any]]) -> None:
     console.print(table)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5, help="rounds in which the competitors take turns")
-    parser.add_argument("--json", type=Path, help="write the rows here too")
-    parser.add_argument("--work", choices=PEERS, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.work:
-        work(build_ours if arguments.work == "ours" else build_torch)
-        return
-    rows = measure(arguments.rounds)
-    show(rows)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__, PEERS, build, measure, show)

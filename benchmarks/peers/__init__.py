@@ -1,5 +1,6 @@
 """What the benchmarks share: competitors in processes of their own, which take turns, and a step as a run makes it."""
 
+import argparse
 import json
 import statistics
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 STEPS = 8  # a dispatch: a run makes as many as fill half a second
@@ -55,6 +57,44 @@ def _seconds(timed: Pass) -> float:
         timed.run()
         seconds.append(time.perf_counter() - began)
     return statistics.median(seconds) / timed.times
+
+
+def take_turns(peers: Sequence[str], jobs: Sequence[tuple[Any, ...]], n_rounds: int) -> list[dict[str, list[float]]]:
+    """For each job the seconds of each competitor's passes, medians over rounds in which they take turns."""
+    workers = {peer: Worker(peer) for peer in peers}
+    answers = []
+    for job in jobs:
+        rounds = [{peer: worker.ask(*job) for peer, worker in workers.items()} for _ in range(n_rounds)]
+        answers.append(
+            {peer: [statistics.median(s) for s in zip(*(told[peer] for told in rounds), strict=True)] for peer in peers}
+        )
+        print(".", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    for worker in workers.values():
+        worker.close()
+    return answers
+
+
+def run(
+    doc: str | None,
+    peers: Sequence[str],
+    build: Callable[..., Sequence[Pass]],
+    measure: Callable[[int], list[dict[str, Any]]],
+    show: Callable[[list[dict[str, Any]]], None],
+) -> None:
+    """The command line of a benchmark: measure and show, or be a competitor."""
+    parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5, help="rounds in which the competitors take turns")
+    parser.add_argument("--json", type=Path, help="write the rows here too")
+    parser.add_argument("--work", choices=peers, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.work:
+        work(partial(build, arguments.work))
+        return
+    rows = measure(arguments.rounds)
+    show(rows)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 def training_step(loss: Callable[..., Any], params: Any, optimiser: Any, mesh: Any, *rows: Any) -> Pass:

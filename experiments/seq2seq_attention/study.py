@@ -17,6 +17,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
+import seqlab  # noqa: F401 (before JAX, so that its log is quiet)
 from seqlab.analysis.figures import COLOURS
 from seqlab.evaluation.evaluate import finalise
 from seqlab.evaluation.interval import interval

@@ -10,10 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from seqlab.data.text import read_documents, split_by_position
-from seqlab.nn.masks import valid_mask
 from seqlab.tasks.checks import require_size
-from seqlab.tasks.corpus import Corpus, log_bigrams, measure_next_token
-from seqlab.types import Array, Batch, Sums, require
+from seqlab.tasks.language_model import LanguageModel, shift
+from seqlab.types import Array, Batch, require
 
 
 class Windows(NamedTuple):
@@ -25,7 +24,7 @@ class Windows(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class ContinuousLanguageModel(Corpus):
+class ContinuousLanguageModel(LanguageModel):
     """Say after each token of a text which one comes next, going on from window to window.
 
         inputs    x_s … x_{s+l−1}
@@ -45,7 +44,7 @@ class ContinuousLanguageModel(Corpus):
     Shapes   inputs_BT, lengths_B (None where all windows are full), targets_BT, fresh_B; logits_BTV. `sample` draws
              windows from anywhere, all fresh.
     Metrics  loss (cross-entropy, nats a token), perplexity e^loss; for char and byte bits_per_character.
-    Raises   UserError as `Corpus`, for fresh_every < 1, and for more rows than windows.
+    Raises   UserError as `LanguageModel`, for fresh_every < 1, and for more rows than windows.
     Source   Mikolov et al. 2010, Recurrent neural network based language model; batches of rows that go on: Zaremba,
              Sutskever, Vinyals 2014, arXiv:1409.2329, §4.
     """
@@ -53,7 +52,6 @@ class ContinuousLanguageModel(Corpus):
     n_eval: int | None = 16
     fresh_every: int | None = None
     owner: ClassVar[str] = "continuous_language_model"
-    overlap: ClassVar[int] = 1
     _sizes: dict[str, list[int]] = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -93,18 +91,6 @@ class ContinuousLanguageModel(Corpus):
     def evaluation_sets(self) -> dict[str, Batch]:
         return {name: self._read_rows(name) for name in ("validation", "test")}
 
-    def measure(self, outputs: Array, batch: Batch) -> Sums:
-        return measure_next_token(self.vocabulary, outputs, batch)
-
-    def solve(self, batch: Batch) -> Array:
-        """What the pairs of the training text say (`log_bigrams`), best among those that know the last token alone."""
-        return jnp.asarray(self._log_bigrams_VV)[batch.inputs]
-
-    @functools.cached_property
-    def _log_bigrams_VV(self) -> np.ndarray:
-        ids_N = self.ids["train"]
-        return log_bigrams(ids_N[:-1], ids_N[1:], self.vocab_size)
-
     @functools.cached_property
     def _training_windows(self) -> Windows:
         return self._cut("train", self.length)
@@ -131,12 +117,3 @@ class ContinuousLanguageModel(Corpus):
         windows_BT = ids_N[jnp.asarray(starts_W, jnp.int32)[chosen_B, None] + jnp.arange(width + 1)]
         all_full = (lengths_W == width).all()
         return shift(windows_BT.astype(jnp.int32), None if all_full else jnp.asarray(lengths_W, jnp.int32)[chosen_B])
-
-
-def shift(windows_BT: Array, lengths_B: Array | None) -> Batch:
-    """Each token's target is the next one."""
-    inputs_BT, targets_BT = windows_BT[:, :-1], windows_BT[:, 1:]
-    if lengths_B is None:
-        return Batch(inputs_BT, None, targets_BT, jnp.ones(inputs_BT.shape))
-    told_BT = valid_mask(lengths_B, inputs_BT.shape[1])
-    return Batch(jnp.where(told_BT, inputs_BT, 0), lengths_B, targets_BT, told_BT.astype(jnp.float32))

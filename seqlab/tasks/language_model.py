@@ -33,10 +33,10 @@ class LanguageModel(Corpus):
     overlap: ClassVar[int] = 1
 
     def sample(self, key: Array, batch_size: int) -> Batch:
-        return self._shift(self.draw_windows(key, batch_size), None)
+        return shift(self.draw_windows(key, batch_size), None)
 
     def evaluation_sets(self) -> dict[str, Batch]:
-        return {name: self._shift(*self.cut_windows(name)) for name in ("validation", "test")}
+        return {name: shift(*self.cut_windows(name)) for name in ("validation", "test")}
 
     def measure(self, outputs: Array, batch: Batch) -> Sums:
         return measure_next_token(self.vocabulary, outputs, batch)
@@ -50,10 +50,11 @@ class LanguageModel(Corpus):
         ids_N = self.ids["train"]
         return log_bigrams(ids_N[:-1], ids_N[1:], self.vocab_size)
 
-    def _shift(self, windows_BT: Array, lengths_B: Array | None) -> Batch:
-        """The one place where targets are shifted against inputs."""
-        inputs_BT, targets_BT = windows_BT[:, :-1], windows_BT[:, 1:]
-        if lengths_B is None:
-            return Batch(inputs_BT, None, targets_BT, jnp.ones(inputs_BT.shape))
-        told_BT = jnp.arange(self.length) < lengths_B[:, None]
-        return Batch(jnp.where(told_BT, inputs_BT, 0), lengths_B, targets_BT, told_BT.astype(jnp.float32))
+
+def shift(windows_BT: Array, lengths_B: Array | None) -> Batch:
+    """The one place where targets are shifted against inputs: each token's target is the next one."""
+    inputs_BT, targets_BT = windows_BT[:, :-1], windows_BT[:, 1:]
+    if lengths_B is None:
+        return Batch(inputs_BT, None, targets_BT, jnp.ones(inputs_BT.shape))
+    told_BT = jnp.arange(inputs_BT.shape[1]) < lengths_B[:, None]
+    return Batch(jnp.where(told_BT, inputs_BT, 0), lengths_B, targets_BT, told_BT.astype(jnp.float32))
