@@ -11,13 +11,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import seqlab  # noqa: F401 (before JAX, so that its log is quiet)
+
+# isort: split
 import jax
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
-import seqlab  # noqa: F401 (before JAX, so that its log is quiet)
 from seqlab.analysis.figures import COLOURS
 from seqlab.evaluation.evaluate import finalise
 from seqlab.evaluation.interval import interval

@@ -11,7 +11,7 @@ import numpy as np
 
 from seqlab.data.text import read_documents, split_by_position
 from seqlab.tasks.checks import require_size
-from seqlab.tasks.language_model import LanguageModel, shift
+from seqlab.tasks.next_token import NextToken, shift
 from seqlab.types import Array, Batch, require
 
 
@@ -24,7 +24,7 @@ class Windows(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class ContinuousLanguageModel(LanguageModel):
+class ContinuousLanguageModel(NextToken):
     """Say after each token of a text which one comes next, going on from window to window.
 
         inputs    x_s … x_{s+l−1}
@@ -44,7 +44,7 @@ class ContinuousLanguageModel(LanguageModel):
     Shapes   inputs_BT, lengths_B (None where all windows are full), targets_BT, fresh_B; logits_BTV. `sample` draws
              windows from anywhere, all fresh.
     Metrics  loss (cross-entropy, nats a token), perplexity e^loss; for char and byte bits_per_character.
-    Raises   UserError as `LanguageModel`, for fresh_every < 1, and for more rows than windows.
+    Raises   UserError as `Corpus`, for fresh_every < 1, and for more rows than windows.
     Source   Mikolov et al. 2010, Recurrent neural network based language model; batches of rows that go on: Zaremba,
              Sutskever, Vinyals 2014, arXiv:1409.2329, §4.
     """
