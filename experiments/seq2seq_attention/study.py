@@ -30,7 +30,7 @@ from seqlab.training.step import make_measure
 
 RUNS = Path("runs/seq2seq_attention_study")
 FIGURE = Path(__file__).with_name("figure.png")
-SEEDS, STEPS, N_ROWS = 3, 2000, 1024
+SEEDS, STEPS, N_ROWS = 3, 1500, 1024
 LENGTHS = (1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20)
 TOLD = (4, 8, 12, 16, 20)
 ROWS = {
@@ -59,7 +59,7 @@ def measure(directory: Path) -> np.ndarray:
     for length in LENGTHS:
         task = dataclasses.replace(parts.task, min_symbols=length, n_symbols=length, n_eval=N_ROWS)  # type: ignore
         per_replica = jax.jit(jax.vmap(make_measure(parts.model, task, jnp.float32), (0, None)))
-        sums = per_replica(state.eval_params, task.evaluation_sets()["test"])
+        sums, _ = per_replica(state.eval_params, task.evaluation_sets()["test"])
         accuracy_LR.append(finalise(jax.device_get(sums))["sequence_accuracy"])
     return np.array(accuracy_LR)
 
