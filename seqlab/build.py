@@ -60,6 +60,8 @@ def build(config: DictConfig) -> Parts:
     require_fit(parts.model, task)
     if goes_on(task):
         require_carry(parts.model, task, settings.batch_size)
+    elif getattr(task, "targets_stand_ahead", False):
+        require_blindness(parts.model, task)
     require_vocabulary(parts.model, task)
     return parts
 
@@ -125,9 +127,20 @@ def require_carry(model: nn.Module, task: ContinuousTask, batch_size: int) -> No
         f"{wants} without end, but this model's has room for {room} steps (max_length): choose a recurrent layer",
     )
 
+    _require_step(model, batch, wants)
+
+
+def require_blindness(model: nn.Module, task: Task) -> None:
+    """Refuse a model that sees ahead for a task whose targets stand there: such a one cannot take a step."""
+    wants = f"{type(task).__name__} asks for what stands ahead in the inputs, which the model must not see"
+    require(hasattr(model, "init_state"), f"{wants}, but {type(model).__name__} takes no steps: choose model=tagger")
+    _require_step(model, jax.eval_shape(lambda: task.sample(jax.random.key(0), 1)), wants)
+
+
+def _require_step(model: Any, batch: Batch, wants: str) -> None:
     def step(key: jax.Array, batch: Batch) -> Any:
         variables = model.init(key, *model_arguments(model, batch), train=False)
-        state = initial_state(model, variables, batch_size)
+        state = initial_state(model, variables, len(batch.inputs))
         return model.apply(variables, state, batch.inputs[:, 0], method="step")
 
     try:

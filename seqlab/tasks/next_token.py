@@ -16,6 +16,7 @@ class NextToken(Corpus):
     """A text whose tokens are predicted from those before them: how that is measured, and a solver to compare with."""
 
     overlap: ClassVar[int] = 1
+    targets_stand_ahead: ClassVar[bool] = True
 
     def measure(self, outputs: Array, batch: Batch) -> Sums:
         return measure_next_token(self.vocabulary, outputs, batch)

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from seqlab.build import build
 from seqlab.data.text import split_by_position
 from seqlab.evaluation.evaluate import finalise
 from seqlab.tasks.drawing import LARGE
@@ -142,3 +143,19 @@ def test_what_a_text_cannot_give_is_refused(model, fields, message):
 def test_a_path_that_is_none_is_refused():
     with pytest.raises(UserError, match="language_model has path 7; expected a file or a folder"):
         LanguageModel(7)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("model/layer=bidirectional",), "must not see: a bidirectional layer reads from both ends"),
+        (("model.encoder.layer.reverse=true",), "must not see: a layer with reverse=true reads from the end"),
+        (
+            ("model/encoder=transformer", "model.encoder.mixer.causal=false"),
+            "must not see: attention with causal=false",
+        ),
+    ],
+)
+def test_a_model_that_sees_what_it_is_asked_for_is_refused(compose, overrides, message):
+    with pytest.raises(UserError, match=message):
+        build(compose("task=char_lm", "+debug=tiny", *overrides))
