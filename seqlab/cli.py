@@ -30,6 +30,7 @@ from omegaconf.errors import InterpolationKeyError, MissingMandatoryValue, Omega
 from seqlab.analysis.run_table import collect, print_run_table
 from seqlab.overrides import (
     CONF,
+    explain_absent,
     explain_key,
     explain_missing,
     merge_overrides,
@@ -181,12 +182,19 @@ def _explain_composition(error: Exception, config_name: str, overrides: list[str
     if isinstance(error, MissingConfigException):
         return explain_missing(error)
     if isinstance(error, OverrideParseException):
-        return f"{error.override}: not an override that can be read, {error.message.splitlines()[0]}."
+        key = str(error.override).partition("=")[0]
+        return f"{error.override}: not an override that can be read; quote a text twice, {key}='\"...\"'."
     if isinstance(error, ConfigCompositionException):
         message = " ".join(str(error).split())
         if message.startswith("Ambiguous value"):
-            return f"{message.split(chr(39))[1]}: add -m to sweep over the values, or write [...] for a list."
-        return explain_key(config_name, overrides) or message
+            override = message.split(chr(39))[1]
+            key = override.partition("=")[0]
+            return (
+                f"{override}: add -m to sweep over the values, write [...] for a list, "
+                f"or quote a text twice, {key}='\"...\"'."
+            )
+        absent = explain_absent(message.split("'")[1]) if message.startswith("Could not override '") else None
+        return absent or explain_key(config_name, overrides) or message
     if isinstance(error, OSError):
         return f"{error.filename}: the run directory cannot be made ({error.strerror})."
     return None

@@ -26,7 +26,7 @@ LENGTH_PENALTY = 0.6  # Vaswani et al. 2017, arXiv:1706.03762, §6.1
 class Request(NamedTuple):
     """What a model begins with, and what it writes means.
 
-    `shown` is written ahead of its text, `temperature` is the one to draw at where none is given.
+    `shown` is written ahead of its text; `temperature` and `n_tokens` are what is taken where none is given.
     """
 
     ids: np.ndarray
@@ -34,6 +34,7 @@ class Request(NamedTuple):
     decode: Callable[[Iterable[int]], str]
     eos: int | None
     temperature: float
+    n_tokens: int
 
 
 def write(config: DictConfig) -> float:
@@ -94,7 +95,8 @@ def ask(task: Any, prompt: Any, source: Any) -> Request:
         require(prompt is None, f"{name} answers a source and goes on from no prompt: write source=... instead")
         require(source is not None, f"{name} answers a source: write source=...")
         text = _text("source", source)
-        return Request(task.encode_source(text), "", task.decode_target, task.eos, 0.0)
+        longest = jax.eval_shape(lambda: task.sample(jax.random.key(0), 1)).targets.shape[1]
+        return Request(task.encode_source(text), "", task.decode_target, task.eos, 0.0, longest)
     vocabulary = getattr(task, "vocabulary", None)
     if not isinstance(vocabulary, Vocabulary):
         raise UserError(f"{name} has no vocabulary to write with: train task=char_lm")
@@ -102,7 +104,9 @@ def ask(task: Any, prompt: Any, source: Any) -> Request:
     require(goes_on, f"{name} does not say which token comes next alone: train task=char_lm")
     require(source is None, f"{name} goes on from a prompt and answers no source: write prompt=... instead")
     text = "\n" if prompt is None else _text("prompt", prompt)
-    return Request(vocabulary.encode(text), text, vocabulary.decode, None, 0.8)
+    if unknown := vocabulary.unknown(text):
+        print(f"The run's text has no {' '.join(map(repr, unknown))}: read as <unk>.", file=sys.stderr)
+    return Request(vocabulary.encode(text), text, vocabulary.decode, None, 0.8, N_TOKENS)
 
 
 def _text(name: str, value: Any) -> str:
@@ -115,7 +119,7 @@ def _text(name: str, value: Any) -> str:
 
 def _n_tokens(config: DictConfig, model: nn.Module, request: Request) -> int:
     room = model.room(len(request.ids)) if hasattr(model, "room") else None
-    most = N_TOKENS if room is None else max(1, min(N_TOKENS, room))
+    most = request.n_tokens if room is None else max(1, min(request.n_tokens, room))
     return most if config.n_tokens is None else config.n_tokens
 
 
@@ -127,6 +131,8 @@ def _sampling(config: DictConfig, temperature: float) -> Sampling:
 def _draw(config: DictConfig, model: nn.Module, params: Params, request: Request) -> None:
     prompts, n_tokens = [request.ids] * config.n, _n_tokens(config, model, request)
     sampling = _sampling(config, request.temperature)
+    same = config.n > 1 and sampling.temperature == 0
+    require(not same, f"n is {config.n}, but at temperature 0 all texts are the same: give temperature or beam_width")
     seen = request.eos is None
     stretches = generate(model, params, prompts, n_tokens, sampling, config.draw_seed, request.eos, seen)
     if config.n == 1:

@@ -3,6 +3,7 @@
 import difflib
 import inspect
 import itertools
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -100,6 +101,20 @@ def explain_missing(error: MissingConfigException) -> str:
     if not options:
         return f"{group or choice}: there is no such group; {nearest(group or choice, groups())}"
     return f"{group}={choice}: there is no {choice} in {group}; {nearest(choice, options)}"
+
+
+def explain_absent(group: str) -> str | None:
+    """The sentence for a group that only other choices than those taken bring along."""
+    parent, _, name = group.rpartition("/")
+    entry = re.compile(rf"^  - (/{group}|{name}): ", re.MULTILINE)
+    owners = (parent, "model/encoder", "model/decoder")
+    bringing = [
+        f"{owner}={path.stem}"
+        for owner in dict.fromkeys(owners)
+        for path in sorted((CONF / owner).glob("*.yaml"))
+        if entry.search(path.read_text(encoding="utf-8"))
+    ]
+    return f"{group}: the model of this config has none; it comes with {_either(bringing)}." if bringing else None
 
 
 def explain_key(config_name: str, overrides: list[str]) -> str | None:

@@ -85,5 +85,5 @@ def test_what_comes_is_written_whole_wherever_a_character_is_cut(capsys, size):
     vocabulary, data = Vocabulary("byte"), "né 日本 😀.".encode() + "é".encode()[:1]
     ids = np.frombuffer(data, np.uint8)
     stretches = ([ids[first : first + size]] for first in range(0, len(ids), size))
-    write_as_it_comes(Request(ids[:0], "> ", vocabulary.decode, None, 0.8), stretches)
+    write_as_it_comes(Request(ids[:0], "> ", vocabulary.decode, None, 0.8, 300), stretches)
     assert capsys.readouterr().out == "> " + data.decode(errors="replace") + "\n"

@@ -121,6 +121,12 @@ class Vocabulary:
         ids = {token: i for i, token in enumerate(self.tokens)}
         return np.fromiter((ids.get(token, 0) for token in _tokenise(self.kind, text)), np.int32)
 
+    def unknown(self, text: str) -> list[str]:
+        """The tokens of a text that have no id of their own, each once."""
+        if self.kind == "byte":
+            return []
+        return [token for token in dict.fromkeys(_tokenise(self.kind, text)) if token not in self.tokens]
+
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; bytes that are no UTF-8 become U+FFFD."""
         if self.kind == "byte":

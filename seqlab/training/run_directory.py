@@ -190,7 +190,7 @@ def _require_same(path: Path, stored: dict[str, Any], config: dict[str, Any]) ->
         was, now = (values.get(key, "absent") for values in (here, there))
         require(
             was == now or repr(was) == repr(now),  # NaN equals nothing but is written alike.
-            f"{path} holds a run with another config: {key} is {was} there and {now} here",
+            f"{path} holds a run with another config: {key} is {was} there and {now} here; {key}={was} keeps it",
         )
 
 
