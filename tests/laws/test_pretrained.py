@@ -32,7 +32,7 @@ BILM = ("task=bidirectional_lm", *TWO_LAYERS)
 RUNS = [
     pytest.param(TWO_LAYERS, id="stack"),
     pytest.param(MASKED, id="masked transformer", marks=pytest.mark.slow),
-    pytest.param(BILM, id="bilm"),
+    pytest.param(BILM, id="bilm", marks=pytest.mark.slow),
     pytest.param(NARROW_INPUTS, id="narrow inputs, moving average", marks=pytest.mark.slow),
     pytest.param(("model.tied=true",), id="tied", marks=pytest.mark.slow),
     pytest.param(("task=masked_lm", "model/layer=bidirectional"), id="both ways", marks=pytest.mark.slow),

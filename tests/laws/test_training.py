@@ -57,7 +57,7 @@ def assert_same(a, b):
     jax.tree.map(lambda x, y: np.testing.assert_array_equal(np.asarray(x), np.asarray(y)), a, b)
 
 
-SPARED = {"reverse", "parity", "copy_first", "char_lm", "char_stream", "bidirectional_lm", "masked_lm"}
+SPARED = {"reverse", "copy_memory", "parity", "copy_first", "char_lm", "char_stream", "bidirectional_lm", "masked_lm"}
 SPARED |= {"addition", "copy_sequence", "reverse_sequence", "sort_sequence"}
 
 
@@ -115,6 +115,7 @@ def test_moving_average(parts_of):
     assert float(jnp.abs(jax.tree.leaves(state.ema)[0] - jax.tree.leaves(state.params)[0]).max()) > 1e-4
 
 
+@pytest.mark.slow
 def test_bfloat16_keeps_float32_parameters_and_close_values(parts_of):
     parts = parts_of("task=adding")
     full, half = (programs_of(parts, dtype=dtype) for dtype in ("float32", "bfloat16"))
