@@ -103,18 +103,23 @@ def explain_missing(error: MissingConfigException) -> str:
     return f"{group}={choice}: there is no {choice} in {group}; {nearest(choice, options)}"
 
 
-def explain_absent(group: str) -> str | None:
-    """The sentence for a group that only other choices than those taken bring along."""
+def bringing(group: str) -> list[str]:
+    """The choices whose defaults lists bring a group of the model along."""
     parent, _, name = group.rpartition("/")
     entry = re.compile(rf"^  - (/{group}|{name}): ", re.MULTILINE)
-    owners = (parent, "model/encoder", "model/decoder")
-    bringing = [
+    return [
         f"{owner}={path.stem}"
-        for owner in dict.fromkeys(owners)
+        for owner in dict.fromkeys((parent, "model/encoder", "model/decoder"))
+        if owner
         for path in sorted((CONF / owner).glob("*.yaml"))
         if entry.search(path.read_text(encoding="utf-8"))
     ]
-    return f"{group}: the model of this config has none; it comes with {_either(bringing)}." if bringing else None
+
+
+def explain_absent(group: str) -> str | None:
+    """The sentence for a group that only other choices than those taken bring along."""
+    choices = bringing(group)
+    return f"{group}: the model of this config has none; it comes with {_either(choices)}." if choices else None
 
 
 def explain_key(config_name: str, overrides: list[str]) -> str | None:

@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 from seqlab.decoding.prompts import pad
 from seqlab.decoding.sampling import Sampling, choose, penalise
-from seqlab.nn.rows import AXIS
+from seqlab.nn.rows import AXIS, row_keys
 from seqlab.types import Array, Params
 
 STRETCH = 16  # tokens a dispatch
@@ -43,7 +43,7 @@ def generate(
     """
     sampling.check()
     ids_BT, lengths_B = pad(model, prompts, n_tokens)
-    keys_B = jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(jnp.arange(len(prompts)))
+    keys_B = row_keys(jax.random.key(seed), len(prompts))
     devices = jax.local_devices()[: math.gcd(len(prompts), jax.local_device_count())]
     mesh = Mesh(np.array(devices), (AXIS,))
     params = jax.device_put(params, NamedSharding(mesh, P()))

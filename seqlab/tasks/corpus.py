@@ -1,7 +1,6 @@
 """A text as a task reads it: split by position, made ids, cut into windows; and what pairs of its tokens say."""
 
 import dataclasses
-import math
 from typing import ClassVar
 
 import jax
@@ -9,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from seqlab.data.text import Vocabulary, read_text, require_kind, split_by_position
-from seqlab.tasks import objectives
 from seqlab.tasks.checks import require_size
-from seqlab.types import Array, Batch, Sums, require
+from seqlab.types import Array, require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,17 +88,6 @@ class Corpus:
     def _narrow(self, ids_N: np.ndarray) -> np.ndarray:
         """The ids in the smallest type that holds them: they are a constant of the compiled step."""
         return ids_N.astype(np.min_scalar_type(self.vocab_size - 1))
-
-
-def measure_next_token(vocabulary: Vocabulary, logits_BTV: Array, batch: Batch) -> Sums:
-    """What is measured of the next token: loss (nats a token), perplexity; for char and byte bits_per_character."""
-    nats, n_tokens = objectives.cross_entropy(logits_BTV, batch.targets, batch.weights)
-    sums = {"loss": (nats, n_tokens), "perplexity": (nats, n_tokens)}
-    starts_V = vocabulary.starts_character()
-    if starts_V is not None:
-        n_characters = jnp.sum(batch.weights * jnp.asarray(starts_V)[batch.targets])
-        sums["bits_per_character"] = (nats / math.log(2), n_characters)
-    return sums
 
 
 def log_bigrams(given_N: np.ndarray, told_N: np.ndarray, vocab_size: int) -> np.ndarray:

@@ -2,12 +2,15 @@
 
 import dataclasses
 import functools
+import math
 from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 
-from seqlab.tasks.corpus import Corpus, log_bigrams, measure_next_token
+from seqlab.nn.masks import valid_mask
+from seqlab.tasks import objectives
+from seqlab.tasks.corpus import Corpus, log_bigrams
 from seqlab.types import Array, Batch, Sums
 
 
@@ -19,7 +22,13 @@ class NextToken(Corpus):
     targets_stand_ahead: ClassVar[bool] = True
 
     def measure(self, outputs: Array, batch: Batch) -> Sums:
-        return measure_next_token(self.vocabulary, outputs, batch)
+        nats, n_tokens = objectives.cross_entropy(outputs, batch.targets, batch.weights)
+        sums = {"loss": (nats, n_tokens), "perplexity": (nats, n_tokens)}
+        starts_V = self.vocabulary.starts_character()
+        if starts_V is not None:
+            n_characters = jnp.sum(batch.weights * jnp.asarray(starts_V)[batch.targets])
+            sums["bits_per_character"] = (nats / math.log(2), n_characters)
+        return sums
 
     def solve(self, batch: Batch) -> Array:
         """What the pairs of the training text say (`log_bigrams`), best among those that know the last token alone."""
@@ -36,5 +45,5 @@ def shift(windows_BT: Array, lengths_B: Array | None) -> Batch:
     inputs_BT, targets_BT = windows_BT[:, :-1], windows_BT[:, 1:]
     if lengths_B is None:
         return Batch(inputs_BT, None, targets_BT, jnp.ones(inputs_BT.shape))
-    told_BT = jnp.arange(inputs_BT.shape[1]) < lengths_B[:, None]
+    told_BT = valid_mask(lengths_B, inputs_BT.shape[1])
     return Batch(jnp.where(told_BT, inputs_BT, 0), lengths_B, targets_BT, told_BT.astype(jnp.float32))

@@ -1,12 +1,10 @@
 """Every YAML of conf/ composes, names constructors and fields that exist, and stands where the tree says."""
 
-import re
-
 import jax
 import pytest
 
 from seqlab.build import build
-from seqlab.overrides import CONF, groups, require_known_fields
+from seqlab.overrides import CONF, bringing, groups, require_known_fields
 from seqlab.types import model_arguments
 
 CHOICES = [(group, choice) for group, choices in groups().items() for choice in choices]
@@ -21,12 +19,9 @@ def select(group: str, choice: str) -> list[str]:
 
 
 def home(group: str) -> list[str]:
-    parent, _, name = group.rpartition("/")
-    for owner in (parent, "model/encoder", "model/decoder") if parent else ():
-        for path in sorted((CONF / owner).glob("*.yaml")):
-            if re.search(rf"^  - (/{group}|{name}): ", path.read_text(), re.MULTILINE):
-                return [*(home(owner) if "/" in owner else []), f"{owner}={path.stem}"]
-    return []
+    """The first choice that brings a group, after those that bring that one's."""
+    first = bringing(group)[:1]
+    return [*(choice for brought in first for choice in home(brought.partition("=")[0])), *first]
 
 
 @pytest.mark.parametrize(("group", "choice"), CHOICES)

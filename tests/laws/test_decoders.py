@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
-from sparing import sparing
+from sparing import in_short, sparing
 
 from seqlab.nn.bridge import CopyBridge, TanhBridge
 from seqlab.nn.cells.gru import GRU
@@ -132,10 +132,6 @@ class Case:
             return jnp.sum(weigh_y * y * jnp.cos(jnp.arange(y.size)).reshape(y.shape)) + weigh_choices * choices, y
 
         return jax.value_and_grad(total, (0, 1, 2), has_aux=True)(self.variables, source_y, x)
-
-
-def in_short(case):
-    return " ".join(override.rpartition(".")[2] for override in case)
 
 
 @pytest.fixture(

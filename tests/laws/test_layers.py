@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
-from sparing import sparing
+from sparing import is_variant, sparing
 
 from seqlab.nn.cells.lstm import LSTM
 from seqlab.nn.dropout import zoneout_masks
@@ -79,11 +79,6 @@ class Case:
                 last_BF[:, part] = np.where(real, y, last_BF[:, part])
             states.append(carry)
         return y_BTF, last_BF, tuple(states)
-
-
-def is_variant(path: Path) -> bool:
-    """Whether a YAML says again, with another option, what another one says."""
-    return path.stem in {"rnn_relu", "rnn_layer_norm", "lstm_chrono", "lstm_layer_norm", "gru_after", "flax_mgu"}
 
 
 @pytest.fixture(scope="module", params=sparing(CELLS, is_variant), ids=lambda path: path.stem)

@@ -10,7 +10,7 @@ import pytest
 from hydra.utils import instantiate
 from jax import lax
 from omegaconf import OmegaConf
-from sparing import sparing
+from sparing import is_variant, sparing
 
 from seqlab.nn.cell import Cell
 from seqlab.nn.cells.gru import GRU
@@ -79,11 +79,6 @@ def assert_close(got, expected, tolerance):
 
 def dot(a, b):
     return sum(jnp.vdot(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
-
-
-def is_variant(path):
-    """Whether a YAML says again, with another option, what another one says."""
-    return path.stem in {"rnn_relu", "rnn_layer_norm", "lstm_chrono", "lstm_layer_norm", "gru_after"}
 
 
 @pytest.mark.parametrize("path", sparing(OURS, is_variant), ids=lambda path: path.stem)

@@ -9,7 +9,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
-from sparing import sparing
+from sparing import in_short, sparing
 
 from seqlab.nn.self_attention import SelfAttention
 from seqlab.types import UserError
@@ -68,10 +68,6 @@ class Case:
         self.read = jax.jit(lambda x, lengths: model.apply(self.variables, x, lengths))
         self.go_on = jax.jit(lambda state, x, lengths: model.apply(self.variables, x, lengths, state=state))
         self.step = jax.jit(lambda state, x: model.apply(self.variables, state, x, method="step"))
-
-
-def in_short(case):
-    return " ".join(override.rpartition(".")[2] for override in case)
 
 
 @pytest.fixture(
