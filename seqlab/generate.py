@@ -46,13 +46,14 @@ def write(config: DictConfig) -> float:
              run does not have, options that do not go together, and what `seqlab.decoding` refuses.
     """
     check_options(config)
-    parts, _, state = restore(config, start(1))
+    parts, _, state = restore(config, start(config.trainer.cpu_devices))
     n_replicas = len(parts.seeds)
     require(
         config.replica in range(n_replicas),
         f"replica is {config.replica}, but the run has {n_replicas}: expected 0 to {n_replicas - 1}",
     )
-    params = jax.tree.map(lambda leaf: leaf[config.replica], state.eval_params)
+    # On the host: whoever writes says which devices need them.
+    params = jax.device_get(jax.tree.map(lambda leaf: leaf[config.replica], state.eval_params))
     request = ask(parts.task, config.prompt, config.source)
     if config.beam_width is None:
         _draw(config, parts.model, params, request)
