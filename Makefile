@@ -1,11 +1,12 @@
 # Everything sets itself up in .venv first, and again only when pyproject.toml or constraints.txt changed.
-# Variables: ARGS (of train), PYTHON (3.11 or newer), UV (empty: install with pip alone).
+# Variables: ARGS (of train), NAMES (of data), PYTHON (3.11 or newer), UV (empty: install with pip alone).
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
 ARGS ?= +experiment=copy_task
+NAMES ?= shakespeare reviews brown japanese_ner git_messages digits fashion_mnist japanese_vowels
 PYTHON ?= python3
 UV ?= $(shell command -v uv)
 
@@ -21,8 +22,8 @@ train: .venv/ready ## Train; ARGS="+experiment=copy_task model/cell=gru" says wh
 	@$(BIN)/python -m seqlab.train $(ARGS)
 
 .PHONY: data
-data: .venv/ready ## Fetch the text that task=char_lm reads, once
-	@$(BIN)/python -m seqlab.data.fetch shakespeare
+data: .venv/ready ## Fetch the real data that tasks read, once; NAMES="reviews digits" says which
+	@$(BIN)/python -m seqlab.data.fetch $(NAMES)
 
 .PHONY: test
 test: .venv/ready ## Run the tests but for the slow ones (a few minutes)

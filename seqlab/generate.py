@@ -10,7 +10,7 @@ import numpy as np
 from omegaconf import DictConfig
 
 from seqlab.cli import run_command
-from seqlab.data.text import Vocabulary
+from seqlab.data.vocabulary import Vocabulary
 from seqlab.decoding.beam import search
 from seqlab.decoding.generate import generate
 from seqlab.decoding.prompts import check_count

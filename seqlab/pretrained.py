@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from hydra.utils import instantiate
 
-from seqlab.data.text import Vocabulary
+from seqlab.data.vocabulary import Vocabulary
 from seqlab.models.bilm import BiLM, reverse_rows
 from seqlab.models.tagger import Tagger
 from seqlab.nn.scalar_mix import ScalarMix

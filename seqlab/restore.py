@@ -7,7 +7,7 @@ import jax
 from omegaconf import DictConfig
 
 from seqlab.build import Parts, build
-from seqlab.data.text import keep_vocabulary
+from seqlab.data.vocabulary import keep_vocabulary
 from seqlab.training.checkpoint import Checkpoints
 from seqlab.training.programs import Programs
 from seqlab.training.run_directory import read_config

@@ -13,7 +13,7 @@ from seqlab.analysis.config_tree import print_config
 from seqlab.analysis.figures import plot_learning_curves
 from seqlab.build import Parts, build, build_loggers
 from seqlab.cli import FAILED_OBJECTIVE, run_command
-from seqlab.data.text import keep_vocabulary
+from seqlab.data.vocabulary import keep_vocabulary
 from seqlab.training.checkpoint import Checkpoints
 from seqlab.training.devices import start
 from seqlab.training.loggers.composite import Loggers

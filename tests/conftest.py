@@ -12,7 +12,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from seqlab.build import build
-from seqlab.data.text import keep_vocabulary
+from seqlab.data.vocabulary import keep_vocabulary
 from seqlab.training.checkpoint import Checkpoints
 from seqlab.training.devices import start
 from seqlab.training.programs import Programs

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from seqlab.data.text import Vocabulary
+from seqlab.data.vocabulary import Vocabulary
 from seqlab.generate import Request, ask, check_options, write_as_it_comes
 from seqlab.types import UserError
 

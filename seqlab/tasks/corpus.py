@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seqlab.data.text import Vocabulary, read_text, require_kind, split_by_position
+from seqlab.data.text import read_text, split_by_position
+from seqlab.data.vocabulary import Vocabulary, require_kind
 from seqlab.tasks.checks import require_size
 from seqlab.types import Array, require
 

@@ -16,7 +16,7 @@ from hydra.utils import instantiate
 
 from seqlab.build import build, resolve
 from seqlab.cli import _explain
-from seqlab.data.text import Vocabulary
+from seqlab.data.vocabulary import Vocabulary
 from seqlab.generate import ask
 from seqlab.models.bilm import BiLM, reverse_rows
 from seqlab.pretrained import pretrained

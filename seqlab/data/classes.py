@@ -1,0 +1,80 @@
+"""Classes: the names of the labels, and their numbers."""
+
+import dataclasses
+import difflib
+import json
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seqlab.data.vocabulary import write_whole
+from seqlab.types import UserError, require
+
+
+@dataclasses.dataclass(frozen=True)
+class Classes:
+    """The labels of the training split, each the string of its value; a label's number is its place.
+
+    The order is that of the names, or of the values where all of them are numbers, so that it does not hang on the
+    order of the records.
+    """
+
+    names: tuple[str, ...]
+
+    @classmethod
+    def fit(cls, train_labels: Iterable[Any]) -> "Classes":
+        """The classes of training labels."""
+        names = sorted({str(label) for label in train_labels})
+        values = [_number(name) for name in names]
+        if not any(math.isnan(value) for value in values):
+            names = [name for _, name in sorted(zip(values, names, strict=True))]
+        return cls(tuple(names))
+
+    @property
+    def size(self) -> int:
+        return len(self.names)
+
+    def encode(self, labels: Sequence[Any], split: str, record: int | None = None) -> np.ndarray:
+        """The numbers of labels, int32: one a record, or those of the steps of one record.
+
+        Raises   UserError for a label that no training record has, with the split and the record, counted from 0.
+        """
+        numbers = {name: i for i, name in enumerate(self.names)}
+        for i, label in enumerate(labels):
+            if str(label) not in numbers:
+                near = difflib.get_close_matches(str(label), self.names, n=1, cutoff=0.0)
+                raise UserError(
+                    f"Record {i if record is None else record} of {split} has the label {str(label)!r}, which no "
+                    f"training record has (nearest: {near[0] if near else 'none'})."
+                )
+        return np.array([numbers[str(label)] for label in labels], np.int32)
+
+    def decode(self, numbers: Iterable[int]) -> list[str]:
+        """The names of numbers."""
+        return [self.names[int(i)] for i in numbers]
+
+    def save(self, path: Path) -> None:
+        """Write the classes as JSON, whole or not at all."""
+        write_whole(path, json.dumps(dataclasses.asdict(self), ensure_ascii=False) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> "Classes":
+        """Read classes that were saved.
+
+        Raises   UserError for a file that is missing or damaged.
+        """
+        require(path.is_file(), f"The classes {path} do not exist.")
+        try:
+            return cls(tuple(json.loads(path.read_text(encoding="utf-8"))["names"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"The classes {path} cannot be read: they are damaged.") from error
+
+
+def _number(name: str) -> float:
+    try:
+        return float(name)
+    except ValueError:
+        return math.nan

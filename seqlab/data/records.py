@@ -1,0 +1,88 @@
+"""Records: what a source gives, each a mapping of fields to values, read when it is asked for."""
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, overload
+
+import numpy as np
+
+from seqlab.types import require
+
+Record = Mapping[str, Any]
+Records = Sequence[Record]
+
+
+class View(Sequence[Record]):
+    """Records that are read one at a time; a slice is a list of them."""
+
+    def read(self, i: int) -> Record:
+        """The record at i, 0 ≤ i < len."""
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, i: int) -> Record: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[Record]: ...
+    def __getitem__(self, i: int | slice) -> Record | list[Record]:
+        places = range(len(self))[i]
+        return self.read(places) if isinstance(places, int) else [self.read(place) for place in places]
+
+
+class Chosen(View):
+    """Some of the records, by their numbers."""
+
+    def __init__(self, records: Records, numbers_N: np.ndarray) -> None:
+        self.records, self.numbers_N = records, numbers_N
+
+    def __len__(self) -> int:
+        return len(self.numbers_N)
+
+    def read(self, i: int) -> Record:
+        return self.records[int(self.numbers_N[i])]
+
+
+class Columns(View):
+    """Records whose fields are columns of equal length."""
+
+    def __init__(self, columns: Mapping[str, Sequence[Any] | np.ndarray]) -> None:
+        self.columns = dict(columns)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def read(self, i: int) -> Record:
+        return {field: column[i] for field, column in self.columns.items()}
+
+
+def name_fields(where: str, columns: Sequence[str], fields: Mapping[str, str]) -> dict[str, str]:
+    """Which column each field is: as `fields` says, and every other column by its own name.
+
+    Raises   UserError, which begins with `where`, for a column that is not there.
+    """
+    for field, column in fields.items():
+        require(
+            column in columns,
+            f"{where} has no column {column!r} for the field {field}; it has {', '.join(columns)}"
+            f"{_nearest(column, columns)}.",
+        )
+    others = {column: column for column in columns if column not in (*fields.values(), *fields)}
+    return {**dict(fields), **others}
+
+
+def require_fields(owner: str, records: Mapping[str, Records], fields: Iterable[str]) -> None:
+    """Raise UserError unless the records of every split have the fields that a task reads; the first is looked at."""
+    fields = list(fields)
+    for split, of_split in records.items():
+        require(len(of_split) > 0, f"{owner} reads {split}, but the source gives no record for it.")
+        given = list(of_split[0])
+        for field in fields:
+            require(
+                field in given,
+                f"{owner} reads the fields {', '.join(fields)}; the source gives {', '.join(given)}"
+                f"{_nearest(field, given)}: say which one is {field} in task.source.fields.",
+            )
+
+
+def _nearest(name: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, [str(other) for other in names], n=1)
+    return f" (nearest to {name}: {near[0]})" if near else ""
