@@ -6,7 +6,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from seqlab.nn.dropout import Dropout, check_rate
-from seqlab.nn.masks import valid_mask
+from seqlab.nn.masks import last_step, valid_mask
 from seqlab.types import Array, Encoding, require
 
 
@@ -76,7 +76,7 @@ class Tagger(nn.Module):
     def begin(self, inputs: Array, lengths_B: Array | None = None) -> tuple[Any, Array]:
         """Read prompts, each of its own length, without dropout."""
         encoding = self.encode(inputs, lengths_B, state=self.init_state(len(inputs)), train=False)
-        return encoding.state, self._say(encoding.last_BF)
+        return encoding.state, self._say(last_step(encoding.y_BTF, lengths_B))
 
     def step(self, state: Any, inputs: Array) -> tuple[Any, Array]:
         """Read one step, without dropout: stepping through a row equals reading it whole."""

@@ -8,6 +8,14 @@ import jax.numpy as jnp
 
 from seqlab.types import Array, require
 
+KINDS = {
+    "ids": ("integer ids of shape (B, T)", "token"),
+    "vectors": ("vectors of shape (B, T, D)", "linear"),
+    "images": ("images of floats of shape (B, H, W, C)", "lenet, grid or patches"),
+    "video": ("video of floats of shape (B, T, H, W, C)", "frames"),
+}
+"""What inputs can read, by the number of axes from 2 on, and which choices read it."""
+
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
     """Refuse a value that is none of the choices."""
@@ -27,6 +35,21 @@ def check_lengths(lengths_B: Array | None, batch_size: int) -> None:
     shape = None if lengths_B is None else jnp.shape(lengths_B)
     message = f"lengths have the shape {shape}, but a batch of {batch_size} rows has lengths of shape ({batch_size},)"
     require(shape in (None, (batch_size,)), message)
+
+
+def check_kind(name: str, x: Array, wanted: str) -> None:
+    """Refuse inputs of another kind than the wanted one, and say which inputs read what was given."""
+    integer = jnp.issubdtype(x.dtype, jnp.integer)
+    given = dict(zip((2, 3, 4, 5), KINDS, strict=True)).get(x.ndim)
+    hint = f"; model/inputs={KINDS[given][1]} reads {given}" if given not in (None, wanted) else ""
+    fits = given == wanted and (wanted == "vectors" or integer == (wanted == "ids"))
+    require(fits, f"{name} got {x.dtype} of shape {x.shape}; expected {KINDS[wanted][0]}{hint}.")
+
+
+def check_images(name: str, image_BHWC: Array, lengths_B: Array | None) -> None:
+    """Refuse what is no images, and lengths, which images do not have."""
+    check_kind(name, image_BHWC, "images")
+    require(lengths_B is None, f"{name} got lengths, but images have none")
 
 
 def check_weights(

@@ -3,6 +3,7 @@
 import flax.linen as nn
 import jax.numpy as jnp
 
+from seqlab.nn.checks import check_kind
 from seqlab.nn.dropout import Dropout, check_rate
 from seqlab.nn.initializers import Initializer
 from seqlab.nn.masks import valid_mask
@@ -31,7 +32,8 @@ class TokenInputs(nn.Module):
         super().__post_init__()
         require(
             self.vocab_size is not None,
-            "TokenInputs got vocab_size None: the task gives vectors, which need model/inputs=linear.",
+            "TokenInputs got vocab_size None: the task gives no ids; choose model/inputs=linear for vectors, lenet, "
+            "grid or patches for images, frames for video.",
         )
         require(
             isinstance(self.vocab_size, int) and self.vocab_size >= 2,
@@ -45,11 +47,7 @@ class TokenInputs(nn.Module):
         self.drop = Dropout(self.dropout)
 
     def __call__(self, ids_BT: Array, lengths_B: Array | None = None, *, train: bool) -> Array:
-        require(
-            ids_BT.ndim == 2 and jnp.issubdtype(ids_BT.dtype, jnp.integer),
-            f"TokenInputs got {ids_BT.dtype} of shape {ids_BT.shape}; expected integer ids of shape (B, T), "
-            "or model/inputs=linear for vectors.",
-        )
+        check_kind("TokenInputs", ids_BT, "ids")
         mask_BT = valid_mask(lengths_B, ids_BT.shape[1])
         x_BTD = self.drop(self.E(ids_BT), train=train)
         # Last, so that what was looked up for padding (NaN for ids out of range) goes no further, nor gradients back.
@@ -80,11 +78,7 @@ class LinearInputs(nn.Module):
 
     @nn.compact
     def __call__(self, u_BTD: Array, lengths_B: Array | None = None, *, train: bool) -> Array:
-        require(
-            u_BTD.ndim == 3,
-            f"LinearInputs got {u_BTD.dtype} of shape {u_BTD.shape}; expected vectors of shape (B, T, D), "
-            "or model/inputs=token for ids.",
-        )
+        check_kind("LinearInputs", u_BTD, "vectors")
         mask_BT1 = valid_mask(lengths_B, u_BTD.shape[1])[..., None]
         # Before the product, or NaN times a zero cotangent would reach the gradient of W; after it because of b.
         x_BTF = nn.Dense(self.features, name="W")(jnp.where(mask_BT1, u_BTD, 0))

@@ -23,6 +23,19 @@ class LastPool(nn.Module):
         return encoding.last_BF
 
 
+class FirstPool(nn.Module):
+    """Take the output at the first step, where a class token stands.
+
+    z = y_1
+
+    Shapes   Encoding, lengths_B -> z_BF.
+    Source   Devlin et al. 2019, arXiv:1810.04805, §3; of patches, Dosovitskiy et al. 2021, arXiv:2010.11929, eq. 4.
+    """
+
+    def __call__(self, encoding: Encoding, lengths_B: Array | None = None) -> Array:
+        return jnp.where(valid_mask(lengths_B, encoding.y_BTF.shape[1])[:, :1], encoding.y_BTF[:, 0], 0)
+
+
 class MeanPool(nn.Module):
     """Average the outputs over the valid steps.
 

@@ -1,93 +1,111 @@
 """Laws of every YAML in conf/model/inputs."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hydra.utils import instantiate
-from omegaconf import OmegaConf
+from kinds import CONF, KINDS, LENGTHS, PADDED, VOCAB, B, D, T, build_node, draw, kind_of
 
 from seqlab.nn.inputs import LinearInputs, TokenInputs
 from seqlab.types import UserError
 
-GROUP = Path(__file__).parents[2] / "conf/model/inputs"
-B, T, D, VOCAB, FEATURES = 5, 7, 3, 11, 13
-LENGTHS = np.array([T, 4, 0, 1, 6])
-PADDED = np.arange(T) >= LENGTHS[:, None]
+FEATURES = 13
 
 
 class Case(NamedTuple):
-    """An input module, its parameters, two batches, and a jitted map to (x_BTD, gradients)."""
+    """An input module, what it reads, its parameters, the lengths, and a jitted map to (x_BTD, gradients)."""
 
     module: Any
+    kind: str
     variables: Any
-    batches: list[np.ndarray]
+    lengths: np.ndarray | None
     run: Callable[..., Any]
 
 
-def build(path, make_run):
-    config = OmegaConf.load(path)
-    if OmegaConf.is_missing(config, "run"):
-        config.run = str(make_run())
-    return instantiate(config, **{k: v for k, v in {"vocab_size": VOCAB, "features": FEATURES}.items() if k in config})
-
-
-def draw(module):
-    """Give two batches which differ in their padding only: ids out of range, or NaN and a huge number."""
-    rng = np.random.default_rng(0)
-    if hasattr(module, "vocab_size"):
-        ids = rng.integers(0, VOCAB, (B, T))
-        return [np.where(PADDED, rng.choice([0, -1, VOCAB, 10**6], (B, T)), ids) for _ in range(2)]
-    u = rng.normal(size=(B, T, D)).astype(np.float32)
-    return [np.where(PADDED[..., None], garbage, u).astype(np.float32) for garbage in (np.nan, 1e30)]
-
-
-@pytest.fixture(scope="module", params=sorted(GROUP.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.fixture(scope="module", params=sorted(path.stem for path in CONF.glob("model/inputs/*.yaml")))
 def case(request, make_run):
-    module = build(request.param, make_run)
-    batches = draw(module)
-    variables = module.init(jax.random.key(0), batches[0], LENGTHS, train=False)
-    variables = jax.tree.map(lambda a: a + 0.5, variables)  # biases other than zero
+    run_dir = [f"model.inputs.run={make_run()}"] if request.param == "pretrained" else []
+    features = f"model.inputs.features={FEATURES}"
+    module = build_node(f"model/inputs/{request.param}", "model.inputs", features, *run_dir)
+    kind = kind_of(module)
+    lengths = None if kind == "images" else LENGTHS
+    variables = jax.jit(lambda x: module.init(jax.random.key(0), x, train=False))(draw(kind))
+    variables = jax.tree.map(lambda a: a + 0.05, variables)  # biases other than zero
 
     @jax.jit
     def run(variables, x, lengths):
         # The cotangent of a padded step is not zero, as a careless head's would be.
         x_BTD, pull = jax.vjp(lambda variables: module.apply(variables, x, lengths, train=False), variables)
-        return x_BTD, pull(jnp.ones_like(x_BTD))
+        return x_BTD, pull(jnp.ones_like(x_BTD))[0]
 
-    return Case(module, variables, batches, run)
+    return Case(module, kind, variables, lengths, run)
 
 
 def test_padding_changes_nothing_and_gives_zeros(case):
-    (x_BTD, gradients), again = (case.run(case.variables, batch, LENGTHS) for batch in case.batches)
-    jax.tree.map(np.testing.assert_array_equal, (x_BTD, gradients), again)
+    x_BTD, gradients = case.run(case.variables, draw(case.kind), case.lengths)
+    for garbage in (10**6, -1, VOCAB):
+        again = case.run(case.variables, draw(case.kind, garbage), case.lengths)
+        jax.tree.map(np.testing.assert_array_equal, (x_BTD, gradients), again)
     assert all(np.isfinite(a).all() for a in jax.tree.leaves((x_BTD, gradients)))
-    assert (np.asarray(x_BTD)[PADDED] == 0).all()
-    assert (np.asarray(x_BTD)[~PADDED] != 0).all()
+    says = np.asarray(x_BTD != 0).any(-1)
+    assert x_BTD.shape[-1] == FEATURES and (says.all() if case.lengths is None else (says == ~PADDED).all())
+
+
+def test_every_parameter_that_is_learned_is_used(case):
+    _, gradients = case.run(case.variables, draw(case.kind), case.lengths)
+    for path, gradient in jax.tree.leaves_with_path(gradients):
+        assert np.any(gradient) != ("frozen" in jax.tree_util.keystr(path)), f"{path} is not used"
 
 
 def test_a_row_does_not_depend_on_its_batch(case):
-    _, variables, (batch, _), run = case
-    x_BTD, _ = run(variables, batch, LENGTHS)
-    alone = [run(variables, batch[b : b + 1], LENGTHS[b : b + 1])[0][0] for b in range(B)]
-    np.testing.assert_allclose(x_BTD, alone, rtol=1e-6, atol=1e-6)
+    x = draw(case.kind)
+    x_BTD, _ = case.run(case.variables, x, case.lengths)
+    b = 1
+    copies, lengths = jax.tree.map(lambda a: np.repeat(a[b : b + 1], B, 0), (x, case.lengths))
+    alone, _ = case.run(case.variables, copies, lengths)
+    np.testing.assert_allclose(alone, np.repeat(x_BTD[b : b + 1], B, 0), rtol=1e-5, atol=1e-6)
 
 
 def test_full_rows_need_no_lengths(case):
-    _, variables, (batch, _), run = case
-    full = np.full((1,), T)
-    jax.tree.map(np.testing.assert_array_equal, run(variables, batch[:1], full), run(variables, batch[:1], None))
+    """And images never do."""
+    x = draw(case.kind)[:1]
+    if case.kind == "images":
+        with pytest.raises(UserError, match="lengths"):
+            case.run(case.variables, x, np.full((1,), T))
+        return
+    full = case.run(case.variables, x, np.full((1,), T))
+    jax.tree.map(np.testing.assert_array_equal, full, case.run(case.variables, x, None))
 
 
 def test_dtype_follows_the_parameters(case):
-    module, variables, (batch, _), _ = case
-    variables = jax.tree.map(lambda a: a.astype(jnp.bfloat16), variables)
-    batch = batch if batch.dtype == np.int64 else batch.astype(jnp.bfloat16)
-    assert jax.eval_shape(lambda v: module.apply(v, batch, LENGTHS, train=False), variables).dtype == jnp.bfloat16
+    half = jax.tree.map(lambda a: a.astype(jnp.bfloat16), case.variables)
+    x = draw(case.kind)
+    x = x if case.kind == "ids" else x.astype(jnp.bfloat16)
+    assert jax.eval_shape(lambda v: case.module.apply(v, x, case.lengths, train=False), half).dtype == jnp.bfloat16
+
+
+def test_training_gives_the_same_shape(case):
+    train, evaluation = (
+        jax.eval_shape(
+            lambda v, train=train: case.module.apply(
+                v, draw(case.kind), case.lengths, train=train, rngs={"dropout": jax.random.key(0)}
+            ),
+            case.variables,
+        )
+        for train in (True, False)
+    )
+    assert train == evaluation
+
+
+def test_another_kind_is_refused_with_the_choice_that_reads_it(case):
+    choices = {"ids": "token", "vectors": "linear", "images": "lenet, grid or patches", "video": "frames"}
+    assert choices.keys() == {*KINDS}
+    for kind in choices.keys() - {case.kind}:
+        with pytest.raises(UserError, match=f"model/inputs={choices[kind]} reads {kind}"):
+            case.module.init(jax.random.key(0), draw(kind), train=False)
 
 
 def test_embedding_counts_valid_ids_only():
@@ -152,8 +170,7 @@ def test_token_dropout_drops_entries_in_training_only():
         (lambda: TokenInputs(5, 3, dropout=-0.1), "dropout is -0.1,"),
         (lambda: TokenInputs(5, 3, dropout=1.0), "dropout is 1.0,"),
         (lambda: LinearInputs(0), "features 0;"),
-        (lambda: TokenInputs(5, 3).init(jax.random.key(0), jnp.ones((2, 3, 5)), train=False), "model/inputs=linear"),
-        (lambda: LinearInputs(3).init(jax.random.key(0), jnp.ones((2, 3), int), train=False), "model/inputs=token"),
+        (lambda: TokenInputs(5, 3).init(jax.random.key(0), jnp.ones((2, 3)), train=False), "expected integer ids"),
     ],
 )
 def test_mistakes_are_told(make, told):

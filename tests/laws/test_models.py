@@ -1,26 +1,18 @@
-"""Laws of every YAML in conf/model, with every YAML of its inputs and pools."""
-
-from pathlib import Path
+"""Laws of every YAML in conf/model, with every YAML of its inputs that read a sequence, and of its pools."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hydra import compose, initialize_config_dir
 from hydra.errors import InstantiationException
-from hydra.utils import instantiate
-from omegaconf import OmegaConf
+from kinds import CONF, LENGTHS, PADDED, VOCAB, B, build_node, draw, inputs_reading, kind_of
 
 from seqlab.models.classifier import Classifier
 from seqlab.models.tagger import Tagger
 from seqlab.nn.inputs import TokenInputs
 from seqlab.types import UserError
 
-CONF = Path(__file__).parents[2] / "conf"
-B, T, D = 5, 7, 3
-SIZES = {"vocab_size": 11, "d_input": D, "n_outputs": 2}
-LENGTHS = np.array([T, 4, 0, 1, 6])
-PADDED = np.arange(T) >= LENGTHS[:, None]
+READABLE = inputs_reading("ids", "vectors", "video")  # test_image_inputs.py has the laws of those that read images
 
 
 def names(group):
@@ -28,21 +20,10 @@ def names(group):
 
 
 def build(model, *overrides):
-    """Compose and instantiate a tiny model, whose cell compiles fast, and say whether it reads tokens."""
-    with initialize_config_dir(str(CONF), version_base=None):
-        small = ["model/cell=rnn", "model.encoder.features=5", "model.inputs.features=3"]
-        text = OmegaConf.to_yaml(compose(f"model/{model}", [*small, *overrides]).model)
-    tokens = "task_size:vocab_size" in text
-    for name, size in SIZES.items():
-        text = text.replace(f"${{task_size:{name}}}", str(size))
-    return instantiate(OmegaConf.create(text)), tokens
-
-
-def draw(tokens, garbage):
-    rng = np.random.default_rng(0)
-    if tokens:
-        return np.where(PADDED, garbage, rng.integers(0, SIZES["vocab_size"], (B, T)))
-    return np.where(PADDED[..., None], np.nan if garbage else 0, rng.normal(size=(B, T, D))).astype(np.float32)
+    """Compose and instantiate a tiny model, whose cell compiles fast, and say what it reads."""
+    small = ["model/cell=rnn", "model.encoder.features=5", "model.inputs.features=3"]
+    model = build_node(f"model/{model}", "model", *small, *overrides)
+    return model, kind_of(model.inputs)
 
 
 def fill(model, x):
@@ -54,12 +35,15 @@ def fill(model, x):
 
 # A model with a decoder is taught by its targets: test_encoder_decoder.py.
 MODELS = [name for name in names("model") if "decoder: " not in (CONF / f"model/{name}.yaml").read_text()]
-CASES: list[tuple[str, ...]] = [
-    (model, f"model/inputs={inputs}") for model in MODELS for inputs in names("model/inputs")
+CASES: list[tuple[str, ...]] = [(model, f"model/inputs={inputs}") for model in MODELS for inputs in READABLE]
+# The first output of an encoder that reads forwards has seen one step.
+DIRECTION = {"first": "model.encoder.layer.reverse=true"}
+CASES += [
+    ("classifier", f"model/pool={pool}", DIRECTION.get(pool, "model/layer=bidirectional"))
+    for pool in names("model/pool")
 ]
-CASES += [("classifier", f"model/pool={pool}", "model/layer=bidirectional") for pool in names("model/pool")]
 
-TIED = ["model.tied=true", "model.inputs.features=5", f"model.n_outputs={SIZES['vocab_size']}"]
+TIED = ["model.tied=true", "model.inputs.features=5", f"model.n_outputs={VOCAB}"]
 CASES += [("tagger", *TIED)]
 
 
@@ -75,8 +59,8 @@ def with_run(make_run):
 
 @pytest.fixture(scope="module", params=CASES, ids=" ".join)
 def case(request, with_run):
-    """A model, its parameters, whether it reads tokens, and a jitted map to (logits, gradients)."""
-    model, tokens = build(*with_run(request.param))
+    """A model, its parameters, what it reads, and a jitted map to (logits, gradients)."""
+    model, kind = build(*with_run(request.param))
 
     @jax.jit
     def run(variables, x, lengths):
@@ -84,21 +68,21 @@ def case(request, with_run):
         logits, pull = jax.vjp(lambda variables: model.apply(variables, x, lengths, train=False), variables)
         return logits, pull(jnp.ones_like(logits))[0]
 
-    return model, fill(model, draw(tokens, 0)), tokens, run
+    return model, fill(model, draw(kind)), kind, run
 
 
 def test_padding_changes_nothing(case):
-    _, variables, tokens, run = case
-    logits, gradients = run(variables, draw(tokens, 0), LENGTHS)
-    jax.tree.map(np.testing.assert_array_equal, (logits, gradients), run(variables, draw(tokens, 10**6), LENGTHS))
+    _, variables, kind, run = case
+    logits, gradients = run(variables, draw(kind), LENGTHS)
+    jax.tree.map(np.testing.assert_array_equal, (logits, gradients), run(variables, draw(kind, 10**6), LENGTHS))
     assert all(np.isfinite(a).all() for a in jax.tree.leaves((logits, gradients)))
     for path, gradient in jax.tree.leaves_with_path(gradients):
         assert np.any(gradient) != ("frozen" in jax.tree_util.keystr(path)), f"{path} is not used"
 
 
 def test_length_zero_gives_what_no_evidence_gives(case):
-    _, variables, tokens, run = case
-    logits, _ = run(variables, draw(tokens, 0), LENGTHS)
+    _, variables, kind, run = case
+    logits, _ = run(variables, draw(kind), LENGTHS)
     if logits.ndim == 3:
         assert (np.asarray(logits)[PADDED] == 0).all() and (np.asarray(logits)[~PADDED] != 0).all()
     else:
@@ -106,8 +90,8 @@ def test_length_zero_gives_what_no_evidence_gives(case):
 
 
 def test_a_row_does_not_depend_on_its_batch(case):
-    _, variables, tokens, run = case
-    x = draw(tokens, 0)
+    _, variables, kind, run = case
+    x = draw(kind)
     logits, _ = run(variables, x, LENGTHS)
     others = np.array([1, 0, 0, 0, 0])
     alone, _ = run(variables, x * others.reshape(-1, *[1] * (x.ndim - 1)), LENGTHS * others)
@@ -115,17 +99,17 @@ def test_a_row_does_not_depend_on_its_batch(case):
 
 
 def test_padding_behind_equals_full_rows_without_lengths(case):
-    model, variables, tokens, run = case
-    x, n = draw(tokens, 0), 5
+    model, variables, kind, run = case
+    x, n = draw(kind), 5
     logits, _ = run(variables, x, np.full(B, n))
     full = jax.jit(lambda x: model.apply(variables, x, train=False))(x[:, :n])
     np.testing.assert_allclose(logits[:, :n] if logits.ndim == 3 else logits, full, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("overrides", [*([f"model/inputs={inputs}"] for inputs in names("model/inputs")), TIED])
+@pytest.mark.parametrize("overrides", [*([f"model/inputs={inputs}"] for inputs in READABLE), TIED])
 def test_stepping_a_tagger_equals_reading_the_row(overrides, with_run):
-    model, tokens = build("tagger", *with_run(overrides))
-    x = draw(tokens, 0)
+    model, kind = build("tagger", *with_run(overrides))
+    x = draw(kind)
     variables = fill(model, x)
 
     @jax.jit
@@ -139,15 +123,15 @@ def test_stepping_a_tagger_equals_reading_the_row(overrides, with_run):
 
 
 def test_a_prompt_is_read_up_to_its_length():
-    model, tokens = build("tagger")
-    x = draw(tokens, 0)
+    model, kind = build("tagger")
+    x = draw(kind)
     variables = fill(model, x)
     whole = jax.jit(lambda variables, x: model.apply(variables, x, LENGTHS, train=False))(variables, x)
     begin = jax.jit(lambda variables, x: model.apply(variables, x, LENGTHS, method="begin"))
     state, logits = begin(variables, x)
     some = LENGTHS > 0
     np.testing.assert_allclose(logits[some], whole[some, LENGTHS[some] - 1], rtol=1e-5, atol=1e-6)
-    again = begin(variables, draw(tokens, 10**6))
+    again = begin(variables, draw(kind, 10**6))
     jax.tree.map(np.testing.assert_array_equal, (state, logits), again)
     assert all(len(leaf) == B for leaf in jax.tree.leaves(state))
 
@@ -156,7 +140,7 @@ def test_a_tied_head_is_the_table_of_the_inputs():
     """In value, and its gradient is that of both of its places in a model with a head of the same numbers."""
     tied, _ = build("tagger", *TIED)
     untied, _ = build("tagger", *TIED[1:])
-    x, V, D = draw(True, 0), SIZES["vocab_size"], 5
+    x, V, D = draw("ids"), VOCAB, 5
     params = fill(tied, x)["params"]
     E_VD, b_V = params["inputs"]["E"]["embedding"], params["bias"]
     apart = {**params, "head": {"kernel": E_VD.T, "bias": b_V}}
@@ -187,15 +171,15 @@ def test_a_tied_head_is_the_table_of_the_inputs():
 )
 def test_what_cannot_be_tied_is_refused(overrides, told):
     with pytest.raises((UserError, InstantiationException), match=told):
-        model, tokens = build("tagger", *TIED, *overrides)
-        fill(model, draw(tokens, 0))
+        model, kind = build("tagger", *TIED, *overrides)
+        fill(model, draw(kind))
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_dropout_before_the_head_acts_in_training_only(name):
     rate = 0.3
-    model, tokens = build(name, f"model.dropout={rate}")
-    x = draw(tokens, 0)
+    model, kind = build(name, f"model.dropout={rate}")
+    x = draw(kind)
     variables = fill(model, x)
 
     @jax.jit

@@ -86,10 +86,12 @@ def equation(name, params, y_TF):
     if name == "attention":
         e_T = np.tanh(y_TF @ params["W"]["kernel"] + params["W"]["bias"]) @ params["v"]["kernel"][:, 0]
         return np.exp(e_T) / np.exp(e_T).sum() @ y_TF
-    return {"last": lambda y: y[-1], "mean": lambda y: y.mean(0), "max": lambda y: y.max(0)}[name](y_TF)
+    return {"first": lambda y: y[0], "last": lambda y: y[-1], "mean": lambda y: y.mean(0), "max": lambda y: y.max(0)}[
+        name
+    ](y_TF)
 
 
-@pytest.mark.parametrize("name", ["last", "mean", "max", "attention"])
+@pytest.mark.parametrize("name", ["first", "last", "mean", "max", "attention"])
 def test_pools_equal_their_equations(name):
     pool, encoding = build(name), encode(0)
     variables = jax.tree.map(lambda a: a + 0.5, pool.init(jax.random.key(0), encoding, LENGTHS))
