@@ -11,12 +11,13 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from seqlab.tasks.checks import check_batch
+from seqlab.training.batches import has_examples, hold_examples, make_epoch
 from seqlab.training.carry import goes_on, initial_state
 from seqlab.training.optimiser import Optimiser
 from seqlab.training.settings import Settings
 from seqlab.types import Batch, ContinuousTask, Logger, Task, UserError, model_arguments, require
 
-SIZES = ("vocab_size", "d_input", "n_outputs")
+SIZES = ("vocab_size", "d_input", "image_shape", "n_outputs")
 OUTPUTS = {"row": "one output for each row", "step": "one output for each step", "sequence": "a sequence of its own"}
 MODELS = {"row": "classifier", "step": "tagger", "sequence": "encoder_decoder"}
 
@@ -46,7 +47,7 @@ def build(config: DictConfig) -> Parts:
     config = resolve(config, task)
     settings, seeds = instantiate(config.trainer), replica_seeds(config.seed, config.seeds)
     sets = task.evaluation_sets()
-    for batch in sets.values():
+    for batch in (*sets.values(), *([task.examples()] if has_examples(task) else [])):
         check_batch(batch, task)
     parts = Parts(
         config=OmegaConf.to_container(config),  # type: ignore[arg-type]
@@ -67,14 +68,22 @@ def build(config: DictConfig) -> Parts:
 
 
 def resolve(config: DictConfig, task: Task) -> DictConfig:
-    """The config with every interpolation replaced by its value; `${task_size:name}` reads a size of the task."""
+    """The config with every interpolation replaced by its value.
 
-    def task_size(name: str) -> int | None:
+    `${task_size:name}` reads a size of the task; `${epochs:n}` is the number of updates in n passes over its examples.
+    """
+
+    def task_size(name: str) -> Any:
         nearest = difflib.get_close_matches(name, SIZES, n=1, cutoff=0.0)[0]
         require(name in SIZES, f"${{task_size:{name}}}: expected one of {', '.join(SIZES)} (nearest: {nearest})")
-        return getattr(task, name)
+        return getattr(task, name, None)
+
+    def epochs(count: float) -> int:
+        epoch = make_epoch(task, hold_examples(task)[0], config.trainer.batch_size)
+        return max(1, round(count * epoch.n_steps))
 
     OmegaConf.register_new_resolver("task_size", task_size, replace=True)
+    OmegaConf.register_new_resolver("epochs", epochs, replace=True)
     return OmegaConf.create(OmegaConf.to_container(config, resolve=True))  # type: ignore[return-value]
 
 

@@ -7,7 +7,7 @@ import jax
 from omegaconf import DictConfig
 
 from seqlab.build import Parts, build
-from seqlab.data.vocabulary import keep_vocabulary
+from seqlab.data.learned import keep_learned
 from seqlab.training.checkpoint import Checkpoints
 from seqlab.training.programs import Programs
 from seqlab.training.run_directory import read_config
@@ -32,10 +32,12 @@ def restore(config: DictConfig, devices: list[jax.Device]) -> Restored:
     require_choice("checkpoint", config.checkpoint, CHECKPOINTS)
     directory = Path(config.run)
     read_config(directory)
+    if "learned_from" in config.task:
+        config.task.learned_from = str(directory)
     parts = build(config)
     programs = Programs(parts.task, parts.sets, parts.model, parts.optimiser, parts.settings, devices, parts.seeds)
     checkpoints = Checkpoints(directory / "checkpoints")
     state, _ = checkpoints.restore(config.checkpoint, programs.state_like)
     checkpoints.close()
-    keep_vocabulary(parts.task, directory)
+    keep_learned(parts.task, directory)
     return Restored(parts, programs, state)

@@ -10,10 +10,12 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from seqlab.analysis.config_tree import print_config
+from seqlab.analysis.examples import describe_examples, print_examples
 from seqlab.analysis.figures import plot_learning_curves
 from seqlab.build import Parts, build, build_loggers
 from seqlab.cli import FAILED_OBJECTIVE, run_command
-from seqlab.data.vocabulary import keep_vocabulary
+from seqlab.data.learned import keep_learned
+from seqlab.evaluation.baseline import measure_baseline
 from seqlab.training.checkpoint import Checkpoints
 from seqlab.training.devices import start
 from seqlab.training.loggers.composite import Loggers
@@ -64,10 +66,12 @@ def _run(parts: Parts, programs: Programs, directory: RunDirectory, began: float
             f"{directory.path} is at step {resumed_from} already: trainer.steps={settings.steps} would go back.",
         )
         read_events(directory.metrics_path)
-    keep_vocabulary(parts.task, directory.path)
+    keep_learned(parts.task, directory.path)
     directory.record()
     print_config(parts.config)
     _print_decay(parts, programs)
+    examples = describe_examples(parts.task, programs.bounds, settings.batch_size)
+    print_examples(examples)
     logger = Loggers([JsonlLogger(), ConsoleLogger(), *build_loggers(parts.config)])
     summary: dict[str, Any] = {"status": "failed"}
     try:
@@ -86,6 +90,8 @@ def _run(parts: Parts, programs: Programs, directory: RunDirectory, began: float
             parameters=programs.n_parameters,
             compile_seconds=programs.compile_seconds,
             wall_seconds=time.perf_counter() - began,
+            baseline=measure_baseline(parts.task, parts.sets, settings.eval_batch_size),
+            examples=examples,
         )
         plot_learning_curves(directory.metrics_path, directory.figures_path)
     except BaseException as error:

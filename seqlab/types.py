@@ -6,10 +6,12 @@ Axis letters, used in every name (`x_BTD`) and every einsum:
 """
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 from flax import struct
 
 Array = jax.Array
@@ -33,7 +35,8 @@ def require(condition: bool, message: str) -> None:
 class Batch:
     """What a task hands to a model and to its own measure.
 
-    Shapes   inputs_BT (ids) or inputs_BTD (vectors); lengths_B, or None when every row is full;
+    Shapes   inputs_BT (ids), inputs_BTD (vectors), inputs_BHWC (pictures: bytes, or floats) or inputs_BTHWC (films);
+             lengths_B, or None when every row is full;
              targets and weights: _B for one target a row, _BT (targets of vectors: _BTV) for one a step; for a
              sequence of its own _BT with another T, ended by the weights;
              fresh_B, of a task whose windows follow each other (`sample_at`): the rows that begin from the initial
@@ -48,10 +51,14 @@ class Batch:
 
 
 def model_arguments(model: Any, batch: Batch) -> tuple[Array | None, ...]:
-    """What a model reads of a batch; the targets too, where it is taught by them (`teacher_forced`)."""
+    """What a model reads of a batch; the targets too, where it is taught by them (`teacher_forced`).
+
+    Bytes are the levels of a picture's light, and become 0 … 1.
+    """
+    inputs = batch.inputs / jnp.float32(255) if batch.inputs.dtype == jnp.uint8 else batch.inputs
     if getattr(model, "teacher_forced", False):
-        return batch.inputs, batch.lengths, batch.targets, batch.weights
-    return batch.inputs, batch.lengths
+        return inputs, batch.lengths, batch.targets, batch.weights
+    return inputs, batch.lengths
 
 
 @struct.dataclass
@@ -100,6 +107,25 @@ class Task(Protocol):
     def evaluation_sets(self) -> dict[str, Batch]: ...
     def measure(self, outputs: Array, batch: Batch) -> Sums: ...
     def solve(self, batch: Batch) -> Array: ...
+
+
+class ExamplesTask(Task, Protocol):
+    """A task over a fixed set of examples, of which training takes each once an epoch.
+
+    In memory, rows of many lengths are trained in arrays of at most `n_buckets` lengths, so that little of them is
+    padding. Otherwise the batches from an update on come one by one from `stream`, all of one shape.
+    """
+
+    @property
+    def in_memory(self) -> bool: ...
+    @property
+    def n_buckets(self) -> int: ...
+    @property
+    def n_examples(self) -> int: ...
+
+    def examples(self) -> Batch: ...
+    def describe(self) -> dict[str, dict[str, float]]: ...
+    def stream(self, seed: int, step: int, batch_size: int) -> Iterator[Batch]: ...
 
 
 class ContinuousTask(Task, Protocol):

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import hydra
 import jax
-import numpy as np
 import pytest
 import yaml
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
+from small_data import STAND_INS, write_text
 
 from seqlab.build import build
-from seqlab.data.vocabulary import keep_vocabulary
+from seqlab.data.learned import keep_learned
 from seqlab.training.checkpoint import Checkpoints
 from seqlab.training.devices import start
 from seqlab.training.programs import Programs
@@ -27,36 +27,60 @@ jax.config.update("jax_disable_most_optimizations", True)
 @pytest.fixture(scope="session")
 def text_path(tmp_path_factory) -> str:
     """A small text, which stands in for the one that a task's YAML names: no law needs data."""
-    words = ["to", "be", "or", "not", "that", "is", "the", "question", "'tis", "nobler", "in", "mind", "café"]
-    lines = np.random.default_rng(0).choice(words, (503, 5))
     path = tmp_path_factory.mktemp("text") / "small.txt"
-    path.write_text("\n".join(" ".join(line) for line in lines), encoding="utf-8")
+    write_text(path)
     return str(path)
 
 
 @pytest.fixture(scope="session")
-def build_task(text_path):
+def stand_in(text_path, tmp_path_factory):
+    """Turn the node of a task into one that reads small data in the place of those that its YAML names."""
+    directory = tmp_path_factory.mktemp("data")
+
+    def stand_in(task: dict) -> dict:
+        if "path" in task:
+            return {**task, "path": text_path}
+        if "source" not in task:
+            return task
+        source = task["source"]
+        named = (Path(source.get("path", "")).stem, source["_target_"].removeprefix("seqlab.data.sources."))
+        known = [STAND_INS[name] for name in named if name in STAND_INS]
+        if not known:
+            return task
+        name, write = known[0]
+        if not (directory / name).exists():
+            write(directory / name)
+        fields = {"fields": {"tokens": 0, "tags": 2}} if name == "small.conll" else {}
+        return {**task, "source": {**source, **fields, "path": str(directory / name)}}
+
+    return stand_in
+
+
+@pytest.fixture(scope="session")
+def build_task(stand_in):
     """Build the task of a YAML in conf/task, once."""
 
     @functools.cache
     def build_task(name: str):
         node = yaml.safe_load((CONF / f"task/{name}.yaml").read_text(encoding="utf-8"))
-        node.pop("defaults", None)
-        return instantiate({**node, "path": text_path} if "path" in node else node)
+        for choice in node.pop("defaults", []):
+            if "source" in choice:
+                source = (CONF / f"task/source/{choice['source']}.yaml").read_text(encoding="utf-8")
+                node["source"] = yaml.safe_load(source)
+        return instantiate(stand_in(node))
 
     return build_task
 
 
 @pytest.fixture(scope="session")
-def compose(text_path):
-    """Compose the root config with overrides, as the command line does; what reads a text reads the small one."""
+def compose(stand_in):
+    """Compose the root config with overrides, as the command line does; what reads data reads the small ones."""
 
     def compose(*overrides: str) -> DictConfig:
         with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
             config = hydra.compose("config", overrides=[*overrides, "name=test"])
         config = OmegaConf.create({key: value for key, value in config.items()})
-        if "path" in config.task:
-            config.task.path = text_path
+        config.task = stand_in(OmegaConf.to_container(config.task))
         return config
 
     return compose
@@ -86,7 +110,7 @@ def make_run(compose, tmp_path_factory):
         checkpoints.save_best(0, state, {})
         checkpoints.save_latest(0, state, {})
         checkpoints.close()
-        keep_vocabulary(parts.task, directory)
+        keep_learned(parts.task, directory)
         return directory
 
     return make_run

@@ -81,8 +81,8 @@ def test_a_language_model_writes_after_its_prompt(tmp_path):
     tokens = one.replace("<unk>", "?")
     assert tokens.startswith("ab") and len(tokens) == 2 + 37 + 1 and set(tokens) <= set("abcd. ?\n")
     assert one == again != other
-    several = run(*options, "n=3", "temperature=0", command="seqlab.generate").stdout.split("--- ")[1:]
-    assert len(several) == 3 and len({answer.partition("\n")[2] for answer in several}) == 1
+    several = run(*options, "n=3", command="seqlab.generate").stdout.split("--- ")[1:]
+    assert len(several) == 3 and len({answer.partition("\n")[2] for answer in several}) > 1
     best, next_best = run(*options, "beam_width=3", "n=2", command="seqlab.generate").stdout.split("--- ")[1:]
     assert best.startswith("1 of 2, score -") and next_best.startswith("2 of 2, score -")
     assert best.partition("\n")[2] != next_best.partition("\n")[2]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from seqlab.data.classes import Classes
-from seqlab.data.vocabulary import KINDS, TOKENS, Vocabulary, keep_vocabulary
+from seqlab.data.learned import keep_learned
+from seqlab.data.vocabulary import KINDS, TOKENS, Vocabulary
 from seqlab.tasks.language_model import LanguageModel
 from seqlab.tasks.reverse import Reverse
 from seqlab.types import UserError
@@ -75,13 +76,13 @@ def test_a_vocabulary_saved_before_there_were_other_fields_is_read(tmp_path):
 
 
 def test_a_vocabulary_is_kept_once_and_no_other_taken_for_it(tmp_path, text_path):
-    keep_vocabulary(LanguageModel(text_path), tmp_path)
-    keep_vocabulary(LanguageModel(text_path, length=7), tmp_path)
+    keep_learned(LanguageModel(text_path), tmp_path)
+    keep_learned(LanguageModel(text_path, length=7), tmp_path)
     with pytest.raises(UserError, match=r"another vocabulary than .*vocabulary\.json"):
-        keep_vocabulary(LanguageModel(text_path, kind="byte"), tmp_path)
+        keep_learned(LanguageModel(text_path, kind="byte"), tmp_path)
     assert Vocabulary.load(tmp_path / "vocabulary.json") == LanguageModel(text_path).vocabulary
     assert [path.name for path in tmp_path.iterdir()] == ["vocabulary.json"]
-    keep_vocabulary(Reverse(), tmp_path / "nowhere")
+    keep_learned(Reverse(), tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("content", (None, "{", "[]", '{"kind": "char"}'))

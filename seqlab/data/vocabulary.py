@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from seqlab.types import Task, UserError, require
+from seqlab.types import UserError, require
 
 KINDS = ("char", "byte", "word", "subword")
 TOKENS = "token"
@@ -195,24 +195,6 @@ class Vocabulary:
         if not self.lower:
             return text
         return text.lower() if isinstance(text, str) else [token.lower() for token in text]
-
-
-def keep_vocabulary(task: Task, directory: Path) -> None:
-    """Save the vocabulary of a task that has one, or require that the one in the directory is the same.
-
-    Parameters fit any text whose vocabulary has the right size, but their ids would mean other tokens.
-
-    Raises   UserError where it differs.
-    """
-    vocabulary, path = getattr(task, "vocabulary", None), directory / "vocabulary.json"
-    if vocabulary is None:
-        return
-    if not path.exists():
-        vocabulary.save(path)
-    require(
-        Vocabulary.load(path) == vocabulary,
-        f"The text of this task has another vocabulary than {path}, with which the run was trained: look at task.",
-    )
 
 
 def require_kind(owner: str, kind: str) -> None:

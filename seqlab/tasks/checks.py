@@ -21,7 +21,7 @@ def check_batch(batch: Batch, task: Task) -> None:
     who = type(task).__name__
     inputs, targets, weights = (np.asarray(a) for a in (batch.inputs, batch.targets, batch.weights))
     _check_inputs(who, inputs, task)
-    B, T = inputs.shape[:2]
+    B, T = inputs.shape[:2]  # A picture has lengths nowhere, a film those of its frames.
     lengths = np.full(B, T) if batch.lengths is None else np.asarray(batch.lengths)
     _check_lengths(who, lengths, B, T)
     if batch.fresh is not None:
@@ -46,7 +46,15 @@ def check_batch(batch: Batch, task: Task) -> None:
 
 
 def _check_inputs(who: str, inputs: np.ndarray, task: Task) -> None:
-    if task.vocab_size is not None:
+    shape: tuple[int, ...] | None = getattr(task, "image_shape", None)
+    if shape is not None:
+        kind = inputs.dtype == np.uint8 or np.issubdtype(inputs.dtype, np.floating)
+        fits = inputs.ndim in (4, 5) and inputs.shape[-3:] == tuple(shape) and kind
+        H, W, C = shape
+        expected = f"bytes or floats (B, {H}, {W}, {C}), or (B, T, {H}, {W}, {C})"
+        require(fits, f"{who} gives {inputs.dtype} inputs of shape {inputs.shape}; expected {expected}.")
+        _refuse(~np.isfinite(inputs), inputs, f"{who} gives the input", "a finite number")
+    elif task.vocab_size is not None:
         tokens = inputs.ndim == 2 and np.issubdtype(inputs.dtype, np.integer)
         require(tokens, f"{who} gives {inputs.dtype} inputs of shape {inputs.shape}; expected integer ids (B, T).")
         outside = (inputs < 0) | (inputs >= task.vocab_size)

@@ -1,12 +1,14 @@
 """A text as a task reads it: split by position, made ids, cut into windows; and what pairs of its tokens say."""
 
 import dataclasses
+from pathlib import Path
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from seqlab.data.learned import load_learned
 from seqlab.data.text import read_text, split_by_position
 from seqlab.data.vocabulary import Vocabulary, require_kind
 from seqlab.tasks.checks import require_size
@@ -21,6 +23,7 @@ class Corpus:
     training piece, with at most `max_size` ids. A window is `length` + `overlap` tokens in a row, `length` of them the
     inputs. Training draws windows that start anywhere, each place as likely as any other. Validation and test are cut
     into windows that share `overlap` tokens, so that each input is one once; `n_eval` keeps the first windows of each.
+    With `learned_from`, the directory of a run, the vocabulary is the one of that run.
 
     Raises   UserError for a text that cannot be read, an unknown kind, length < 1, max_size < 2, n_eval < 1, and a
              piece of the text without a whole window.
@@ -31,13 +34,14 @@ class Corpus:
     length: int = 64
     max_size: int | None = None
     n_eval: int | None = None
+    learned_from: str | None = None
     vocabulary: Vocabulary = dataclasses.field(init=False, repr=False, compare=False)
     ids: dict[str, np.ndarray] = dataclasses.field(init=False, repr=False, compare=False)
     owner: ClassVar[str] = "corpus"
     overlap: ClassVar[int] = 0
     d_input: ClassVar[None] = None
     target_per: ClassVar[str] = "step"
-    solved_exactly: ClassVar[bool] = False
+    baseline: ClassVar[str] = "pairs of tokens"
 
     def __post_init__(self) -> None:
         require(isinstance(self.path, str), f"{self.owner} has path {self.path!r}; expected a file or a folder.")
@@ -49,7 +53,12 @@ class Corpus:
             require_size(self.owner, "n_eval", self.n_eval, 1)
         train, validation, test = split_by_position(read_text(self.path))
         # A frozen dataclass is set past its door: the text is read once, where what is wrong with it is still refused.
-        object.__setattr__(self, "vocabulary", Vocabulary.fit(self.kind, train, self.max_size))
+        learned = None if self.learned_from is None else load_learned("vocabulary", Path(self.learned_from))
+        require(
+            learned is None or learned.kind == self.kind,
+            f"{self.owner} has kind {self.kind!r}, but the vocabulary of {self.learned_from} is of another.",
+        )
+        object.__setattr__(self, "vocabulary", learned or Vocabulary.fit(self.kind, train, self.max_size))
         pieces = {"train": train, "validation": validation, "test": test}
         ids = {name: self._narrow(self.vocabulary.encode(piece)) for name, piece in pieces.items()}
         for name, ids_N in ids.items():

@@ -59,7 +59,7 @@ class Loop:
         self._checkpoints, self._logger = checkpoints, logger
         self.progress = progress
         self._dispatch = 1
-        self._updates, self._seconds = 0, 0.0  # since the last training event
+        self._updates, self._seconds, self._waited = 0, 0.0, 0.0  # since the last training event
 
     def run(self, state: State) -> Outcome:
         """Run to the end, or to the first reason to stop; the last state is saved in every case."""
@@ -106,8 +106,12 @@ class Loop:
         values["learning_rate"] = _per_replica(state.learning_rate)
         values["skipped"] = _per_replica(state.skipped)
         rate = self._updates / self._seconds
-        self._updates, self._seconds = 0, 0.0
         rates = {"steps_per_second": rate, "tokens_per_second": rate * float(np.nansum(tokens))}
+        waiting = self._programs.waiting_seconds
+        if waiting is not None:
+            rates["share_of_time_waiting_for_data"] = (waiting - self._waited) / self._seconds
+            self._waited = waiting
+        self._updates, self._seconds = 0, 0.0
         self._logger.log(Event(step, "train", values, rates, time.time()))
         return self._programs.clear_sums(state)
 

@@ -12,9 +12,12 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from seqlab.data.buckets import split_by_length
 from seqlab.evaluation.evaluate import evaluate_set
 from seqlab.nn.rows import AXIS
+from seqlab.training.batches import hold_examples, is_streamed, make_draw
 from seqlab.training.devices import make_mesh
+from seqlab.training.feed import Feed
 from seqlab.training.optimiser import Optimiser
 from seqlab.training.replicas import lift, replica_sharding, row_sharding, sum_over_rows
 from seqlab.training.settings import Settings
@@ -58,33 +61,43 @@ class Programs:
         self.state_like: State = jax.tree.map(
             lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), shapes, shardings
         )
-        update = make_update(
-            make_gradient(self._measure, settings.accumulate, self.mesh),
-            optimiser,
-            ema=settings.ema,
-            max_nonfinite=settings.max_nonfinite,
-        )
-        advance = lift(make_advance(update, task, settings.batch_size, self.mesh), self.mesh)
+        buckets, self.bounds = hold_examples(task)
+        self._given = jax.device_put(buckets, self._whole)
+        self._feed = None
+        if is_streamed(task):
+            self._feed = Feed(
+                lambda step: task.stream(seeds[0], step, settings.batch_size), NamedSharding(self.mesh, P(AXIS))
+            )
+            self._given = self._feed.shapes
+        draw = make_draw(task, settings.batch_size, buckets)
+        gradient = make_gradient(self._measure, settings.accumulate, self.mesh)
+        update = make_update(optimiser, ema=settings.ema, max_nonfinite=settings.max_nonfinite)
+        advance = lift(make_advance(gradient, update, draw, self.mesh), self.mesh)
         self._advance = jax.jit(advance, donate_argnums=0, out_shardings=shardings)
         self._clear = jax.jit(clear, donate_argnums=0, out_shardings=self._stacked)
         self._evaluate = jax.jit(lift(self._measure_set, self.mesh), out_shardings=self._stacked)
-        self._sets = {name: jax.device_put(batch, self._whole) for name, batch in sets.items()}
+        self._sets = {
+            name: jax.device_put(split_by_length(batch, self.bounds, task.target_per), self._whole)
+            for name, batch in sets.items()
+        }
         self._compiled_evaluate: dict[str, Any] = {}
         params = self.state_like.eval_params
         settings.require_monitor(
             [
                 f"{name}/{metric}"
-                for name in self._sets
-                for metric in jax.eval_shape(self._evaluate, params, self._sets[name])
+                for name, parts in self._sets.items()
+                for metric in jax.eval_shape(self._evaluate, params, parts)
             ]
         )
 
-    def _measure_set(self, params: Params, batch: Batch) -> Sums:
+    def _measure_set(self, params: Params, parts: tuple[Batch, ...]) -> Sums:
         def measure(params: Params, rows: Batch) -> Sums:
             return self._measure(params, rows)[0]
 
         measure_rows, n_shards = sum_over_rows(measure, self.mesh), self.mesh.shape[AXIS]
-        return evaluate_set(measure_rows, params, batch, self._settings.eval_batch_size, multiple_of=n_shards)
+        size = self._settings.eval_batch_size
+        summed = [evaluate_set(measure_rows, params, part, size, multiple_of=n_shards) for part in parts]
+        return jax.tree.map(lambda *sums: sum(sums[1:], sums[0]), *summed)
 
     @property
     def n_parameters(self) -> int:
@@ -94,16 +107,17 @@ class Programs:
     def compile(self) -> None:
         """Compile all that training calls, ahead of its first use."""
         self.compile_evaluation()
-        self._advance = self._timed(self._advance, self.state_like, jax.ShapeDtypeStruct((), jnp.int32))
+        count = jax.ShapeDtypeStruct((), jnp.int32)
+        self._advance = self._timed(self._advance, self.state_like, count, count, self._given)
         self._clear = self._timed(self._clear, self.state_like.sums)
 
     def compile_evaluation(self) -> None:
         """Compile the measurement of the task's sets; sets of one size share a program."""
         by_shapes: dict[str, Any] = {}
-        for name, batch in self._sets.items():
-            shapes = str(jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), batch))
+        for name, parts in self._sets.items():
+            shapes = str(jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), parts))
             if shapes not in by_shapes:
-                by_shapes[shapes] = self._timed(self._evaluate, self.state_like.eval_params, batch)
+                by_shapes[shapes] = self._timed(self._evaluate, self.state_like.eval_params, parts)
             self._compiled_evaluate[name] = by_shapes[shapes]
 
     def init(self) -> State:
@@ -112,7 +126,19 @@ class Programs:
 
     def advance(self, state: State, n_steps: int) -> State:
         """`n_steps` updates of every replica, in one dispatch; waits for the result and consumes `state`."""
-        return jax.block_until_ready(self._advance(state, np.int32(n_steps)))
+        first = int(max(jax.device_get(state.step)))
+        if self._feed is None:
+            return jax.block_until_ready(self._advance(state, np.int32(n_steps), np.int32(first), self._given))
+        for step in range(first, first + n_steps):
+            state = self._advance(state, np.int32(1), np.int32(step), self._feed.take(step))
+            self._feed.look_ahead()
+            jax.block_until_ready(state)
+        return state
+
+    @property
+    def waiting_seconds(self) -> float | None:
+        """How long updates have waited for batches that are streamed; None where they are not."""
+        return None if self._feed is None else self._feed.seconds
 
     def clear_sums(self, state: State) -> State:
         """The state with its sums emptied; consumes them."""

@@ -63,7 +63,8 @@ def clear(sums: Sums) -> Sums:
 
 
 def count_tokens(batch: Batch) -> Array:
-    """How many steps of the batch's rows are real."""
+    """How many steps of the batch's rows are real; a picture is one."""
     if batch.lengths is None:
-        return jnp.float32(batch.inputs.shape[0] * batch.inputs.shape[1])
+        is_picture = batch.inputs.ndim == 4
+        return jnp.float32(batch.inputs.shape[0] * (1 if is_picture else batch.inputs.shape[1]))
     return batch.lengths.sum().astype(jnp.float32)

@@ -10,6 +10,7 @@ import optax
 from jax import lax
 from jax.sharding import Mesh
 
+from seqlab.training.batches import Draw
 from seqlab.training.carry import choose_rows, finite_rows, goes_on, initial_state
 from seqlab.training.optimiser import Optimiser
 from seqlab.training.replicas import over_rows, split_rows
@@ -74,7 +75,9 @@ def make_init(
     """The function `seed -> State` before the first update."""
 
     def init(seed: Array) -> State:
-        example = task.sample(derive_key(seed, DATA), 1)
+        # Of an example nothing but its shape is looked at.
+        shapes = jax.eval_shape(lambda key: task.sample(key, 1), derive_key(seed, DATA))
+        example = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         arguments = model_arguments(model, example)
         outputs, variables = model.init_with_output(derive_key(seed, INIT), *arguments, train=False)
         params = variables["params"]
@@ -141,22 +144,16 @@ def make_gradient(measure: Measure, accumulate: int, mesh: Mesh) -> Callable[...
 
 
 def make_update(
-    gradient: Callable[..., tuple[Params, Sums, Any]],
-    optimiser: Optimiser,
-    *,
-    ema: float | None,
-    max_nonfinite: int,
-) -> Callable[[State, Batch], State]:
-    """The function `(state, batch) -> state` of one update.
+    optimiser: Optimiser, *, ema: float | None, max_nonfinite: int
+) -> Callable[[State, Params, Sums, Any], State]:
+    """The function `(state, gradient, sums, carry) -> state` of one update.
 
     An update whose loss or gradient is not finite changes no parameter and no statistic of the optimiser; it is
     counted. After `max_nonfinite` of them in a row the state stands still, so that where a run stops does not depend
     on how many updates one dispatch holds. The carry goes on in a skipped update too: its window has been read.
     """
 
-    def update(state: State, batch: Batch) -> State:
-        key = derive_key(state.seed, DROPOUT, state.step)
-        grads, sums, carry = gradient(state.params, batch, key, state.step, state.carry)
+    def update(state: State, grads: Params, sums: Sums, carry: Any) -> State:
         gradient_norm = optax.tree.norm(grads)
         stopped = state.skipped_run >= max_nonfinite
         finite = jnp.isfinite(sums["loss"][0]) & jnp.isfinite(gradient_norm)
@@ -170,7 +167,6 @@ def make_update(
         sums |= {
             "gradient_norm": (gradient_norm, one),
             "update_ratio": (ratio, one),
-            "tokens": (count_tokens(batch), one),
         }
 
         def keep(new: Any, old: Any) -> Any:
@@ -197,22 +193,26 @@ def make_update(
 
 
 def make_advance(
-    update: Callable[[State, Batch], State], task: Task, batch_size: int, mesh: Mesh
-) -> Callable[[State, Array], State]:
-    """The function `(state, n_steps) -> state` of `n_steps` updates in one dispatch.
+    gradient: Callable[..., tuple[Params, Sums, Any]],
+    update: Callable[[State, Params, Sums, Any], State],
+    draw: Draw,
+    mesh: Mesh,
+) -> Callable[..., State]:
+    """The function `(state, n_steps, step, given) -> state` of `n_steps` updates from `step` on in one dispatch.
 
-    Sampling is inside, and the batch of step s is `sample(fold_in(key, s))`, or of a task that goes on `sample_at(s)`,
-    the same for every seed; the count is traced, so that one compiled program serves every stretch between two events.
+    Drawing the batch is inside. The count is traced, so that one compiled program serves every stretch between two
+    events; the step is an argument beside the state, as it is the same for all replicas, and with it the shape of what
+    is drawn.
     """
 
-    def draw(state: State) -> Batch:
-        if goes_on(task):
-            return task.sample_at(state.step, batch_size)
-        return task.sample(derive_key(state.seed, DATA, state.step), batch_size)
+    def advance(state: State, n_steps: Array, step: Array, given: Any) -> State:
+        def body(i: Array, state: State) -> State:
+            def use(batch: Batch) -> tuple[Params, Sums, Any]:
+                key = derive_key(state.seed, DROPOUT, step + i)
+                grads, sums, carry = gradient(state.params, split_rows(batch, mesh), key, step + i, state.carry)
+                return grads, sums | {"tokens": (count_tokens(batch), jnp.ones(()))}, carry
 
-    def advance(state: State, n_steps: Array) -> State:
-        def body(_: Array, state: State) -> State:
-            return update(state, split_rows(draw(state), mesh))
+            return update(state, *draw(use, state.seed, step + i, given))
 
         return lax.fori_loop(0, n_steps, body, state)
 

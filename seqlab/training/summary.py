@@ -33,11 +33,14 @@ def summarise(
     parameters: int,
     compile_seconds: float,
     wall_seconds: float,
+    baseline: dict[str, Any] | None = None,
+    examples: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Sum up a run from its record: `final` holds the last event of each split, `best` those at the best step.
 
     The best step is the first at which the mean of `monitor` ("split/metric") over the replicas is least or, with
     mode "max", greatest; it is None where that was never finite. The rates are medians over the training events.
+    `baseline` is the task's, its name and what it measures, and `examples` says what the data are.
     """
     best_step, best_value = find_best(events, monitor, mode)
     rates = {
@@ -61,6 +64,8 @@ def summarise(
         "compile_seconds": round(compile_seconds, 3),
         "wall_seconds": round(wall_seconds, 3),
         "peak_memory_mib": _peak_memory_mib(),
+        **({"baseline": baseline} if baseline else {}),
+        **({"examples": examples} if examples else {}),
     }
 
 
@@ -119,13 +124,20 @@ def _tabulate(summary: dict[str, Any]) -> Table:
     table.add_column("metric")
     table.add_column(f"final, step {summary['final_step']}", justify="right")
     table.add_column("best" if summary["best_step"] is None else f"best, step {summary['best_step']}", justify="right")
+    baseline = summary.get("baseline")
+    if baseline is not None:
+        table.add_column(baseline["name"], justify="right")
     for split, named in sorted(final.items(), key=lambda item: item[0] != "train"):
         for name in named:
             if name in evaluated:
                 label = f"{split}/{name}"
                 chosen_by = " *" if label == summary["monitor"] else ""
                 at_best = format_measured(best.get(split, {}).get(name))
-                table.add_row(label + chosen_by, format_measured(named[name]), at_best)
+                row = [label + chosen_by, format_measured(named[name]), at_best]
+                if baseline is not None:
+                    value = baseline["measured"].get(split, {}).get(name)
+                    row.append("–" if value is None else interval([value]).format())
+                table.add_row(*row)
     return table
 
 
@@ -137,6 +149,11 @@ def _describe_cost(summary: dict[str, Any]) -> str:
             f"{summary[f'{unit}_per_second']:,.0f} {unit}/s"
             for unit in ("steps", "tokens")
             if f"{unit}_per_second" in summary
+        ),
+        *(
+            [f"{summary['share_of_time_waiting_for_data']:.1%} of the time waiting for data"]
+            if "share_of_time_waiting_for_data" in summary
+            else []
         ),
         f"compiled in {summary['compile_seconds']:.1f} s",
         f"{summary['wall_seconds']:.1f} s since the command",

@@ -1,0 +1,39 @@
+"""What the examples of a task are, as numbers and in a few lines."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from seqlab.training.batches import has_examples, hold_examples, make_epoch
+from seqlab.types import Task
+
+
+def describe_examples(task: Task, bounds: Sequence[int], batch_size: int) -> dict[str, Any] | None:
+    """How many examples there are, how long they are, how many were cut, and what an epoch is; None of other tasks."""
+    if not has_examples(task):
+        return None
+    buckets, _ = hold_examples(task)
+    told = {"splits": task.describe(), "updates_an_epoch": make_epoch(task, buckets, batch_size).n_steps}
+    if bounds:
+        n_steps = sum(part.inputs.shape[0] * part.inputs.shape[1] for part in buckets)
+        n_real = sum(int(np.asarray(part.lengths).sum()) for part in buckets)
+        told |= {"lengths_of_arrays": list(bounds), "share_of_padding": round(1 - n_real / n_steps, 4)}
+    return told
+
+
+def print_examples(examples: dict[str, Any] | None) -> None:
+    """Print what `describe_examples` says, a line for each split and one for the epoch."""
+    if examples is None:
+        return
+    for split, told in examples["splits"].items():
+        line = f"{split:<11}{told['rows']:>9,} rows"
+        if "longest" in told:
+            line += f" of {told['shortest']} to {told['longest']} steps, {told['mean_length']:.1f} in the mean"
+            line += f", {told['cut']:,} of them cut" if told["cut"] else ", none cut"
+        print(line)
+    line = f"{'epoch':<11}{examples['updates_an_epoch']:>9,} updates"
+    if "lengths_of_arrays" in examples:
+        lengths = ", ".join(map(str, examples["lengths_of_arrays"]))
+        line += f", in arrays of {lengths} steps: {examples['share_of_padding']:.1%} of them padding"
+    print(line)

@@ -1,0 +1,43 @@
+"""Batches read from records while training goes on, by Grain: for what does not fit into memory."""
+
+from collections.abc import Callable, Iterator
+
+import grain
+import numpy as np
+from absl import flags
+
+from seqlab.data.records import Records
+from seqlab.types import Batch
+
+N_AHEAD = 4
+"""Batches that are read before they are asked for."""
+
+
+def stream_batches(
+    records: Records,
+    encode: Callable[[Records], Batch],
+    *,
+    seed: int,
+    step: int,
+    batch_size: int,
+    n_workers: int | None,
+) -> Iterator[Batch]:
+    """The batches from an update on, each example once an epoch, in an order of (seed, epoch) alone.
+
+    `n_workers` processes read and encode, or with None threads of this one. Neither changes what comes.
+    """
+    batches = (
+        grain.MapDataset.source(records)
+        # Grain adds the epoch to the seed: neighbouring seeds would go through the same orders.
+        .shuffle(int(np.random.SeedSequence(seed).generate_state(1)[0]) >> 1)
+        .batch(batch_size, drop_remainder=False, batch_fn=encode)
+        .repeat()
+        .slice(slice(step, None))
+    )
+    reading = grain.ReadOptions(num_threads=1 if n_workers else N_AHEAD, prefetch_buffer_size=N_AHEAD)
+    stream = batches.to_iter_dataset(reading)
+    if n_workers:
+        if not flags.FLAGS.is_parsed():  # Workers are told of the flags, which a program without absl never parses.
+            flags.FLAGS.mark_as_parsed()
+        stream = stream.mp_prefetch(grain.MultiprocessingOptions(num_workers=n_workers))
+    return iter(stream)

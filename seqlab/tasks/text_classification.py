@@ -1,0 +1,109 @@
+"""Classification of texts: which class is this one of?"""
+
+import dataclasses
+import functools
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+
+from seqlab.data.classes import Classes
+from seqlab.data.padding import pad_rows
+from seqlab.data.records import Records
+from seqlab.data.vocabulary import Vocabulary, require_kind
+from seqlab.nn.masks import valid_mask
+from seqlab.tasks import objectives
+from seqlab.tasks.checks import require_size
+from seqlab.tasks.over_examples import Encoded, OverExamples
+from seqlab.types import Array, Batch, Sums
+
+
+@dataclasses.dataclass(frozen=True)
+class TextClassification(OverExamples):
+    """Say which class a text is of.
+
+        inputs    the first `max_length` tokens of the text
+        target    its label
+        loss      −ln p(label | text)
+
+    Words are those of the vocabulary, by default in lower case and without the spaces between them.
+
+    Baseline naive Bayes: p(c | text) ∝ p(c) Π_t p(x_t | c), each count one more than it is.
+    Shapes   inputs_BT, lengths_B, targets_B; logits_BV with one of V for each class.
+    Metrics  loss (cross-entropy, nats), accuracy.
+    Raises   UserError for a label that no training record has, fewer than two classes, a size out of range, and as
+             `OverExamples`.
+    Source   Pang, Lee, Vaithyanathan 2002, Thumbs up?, arXiv:cs/0205070, the task and the baseline (§5.1).
+    """
+
+    kind: str = "word"
+    lower: bool = True
+    min_count: int = 1
+    max_size: int | None = None
+    max_length: int = 400
+    owner: ClassVar[str] = "text_classification"
+    fields: ClassVar[tuple[str, ...]] = ("text", "label")
+    baseline: ClassVar[str] = "naive Bayes"
+    d_input: ClassVar[None] = None
+    target_per: ClassVar[str] = "row"
+
+    def __post_init__(self) -> None:
+        require_kind(self.owner, self.kind)
+        for size in ("min_count", "max_length"):
+            require_size(self.owner, size, getattr(self, size), 1)
+        if self.max_size is not None:
+            require_size(self.owner, "max_size", self.max_size, 2, ", <unk> and a token")
+        super().__post_init__()
+
+    @functools.cached_property
+    def vocabulary(self) -> Vocabulary:
+        def fit() -> Vocabulary:
+            texts = (record["text"] for record in self.records["train"])
+            words = self.kind == "word"
+            return Vocabulary.fit(
+                self.kind, texts, self.max_size, min_count=self.min_count, lower=self.lower, spaces=not words
+            )
+
+        return self.learn("vocabulary", fit)
+
+    @functools.cached_property
+    def classes(self) -> Classes:
+        return self.learn("classes", lambda: Classes.fit(record["label"] for record in self.records["train"]))
+
+    @property
+    def vocab_size(self) -> int:
+        return self.vocabulary.size
+
+    @property
+    def n_outputs(self) -> int:
+        return self.classes.size
+
+    def encode(self, records: Records, split: str) -> Encoded:
+        ids = [self.vocabulary.encode(record["text"]) for record in records]
+        ids_BT, lengths_B, n_cut = pad_rows(ids, self.max_length)
+        labels_B = self.classes.encode([record["label"] for record in records], split)
+        return Encoded.of(ids_BT, lengths_B, labels_B, np.ones(len(records)), n_cut)
+
+    @property
+    def longest(self) -> tuple[int, int]:
+        return self.max_length, 0
+
+    def measure(self, outputs: Array, batch: Batch) -> Sums:
+        told = outputs, batch.targets, batch.weights
+        return {"loss": objectives.cross_entropy(*told), "accuracy": objectives.accuracy(*told)}
+
+    def solve(self, batch: Batch) -> Array:
+        told_BT1 = valid_mask(batch.lengths, batch.inputs.shape[1])[..., None]
+        log_p_VC, log_p_C = self._log_counts
+        return jnp.where(told_BT1, jnp.asarray(log_p_VC)[batch.inputs], 0.0).sum(1) + jnp.asarray(log_p_C)
+
+    @functools.cached_property
+    def _log_counts(self) -> tuple[np.ndarray, np.ndarray]:
+        """ln p(token | class) and ln p(class) of the training split."""
+        batch: Any = self.examples()
+        V, C = self.vocab_size, self.n_outputs
+        told_BT = np.arange(batch.inputs.shape[1]) < batch.lengths[:, None]
+        pairs = batch.inputs * C + batch.targets[:, None]
+        n_VC = 1.0 + np.bincount(pairs[told_BT], minlength=V * C).reshape(V, C)
+        n_C = 1.0 + np.bincount(batch.targets, minlength=C)
+        return (np.log(n_VC / n_VC.sum(0)).astype(np.float32), np.log(n_C / n_C.sum()).astype(np.float32))
