@@ -43,7 +43,8 @@ def stand_in(text_path, tmp_path_factory):
         if "source" not in task:
             return task
         source = task["source"]
-        named = (Path(source.get("path", "")).stem, source["_target_"].removeprefix("seqlab.data.sources."))
+        reader, given = task["_target_"].rpartition(".")[2], Path(source.get("path", "")).stem
+        named = (reader, given, source["_target_"].removeprefix("seqlab.data.sources."))
         known = [STAND_INS[name] for name in named if name in STAND_INS]
         if not known:
             return task

@@ -61,11 +61,21 @@ def write_series(path: Path) -> None:
     np.savez(path, values=values, length=length, label=label)
 
 
+def write_steps(path: Path) -> None:
+    """Series of vectors of which half of the steps have a target, what was read a step before."""
+    rng = np.random.default_rng(6)
+    length, values = rng.integers(2, 8, 211), rng.standard_normal((211, 7, 3)).astype(np.float32)
+    targets = np.roll(values, 1, axis=1)[:, :, :2]
+    targets[:, ::2] = np.nan
+    np.savez(path, values=values, length=length, targets=targets)
+
+
 STAND_INS: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "Series": ("small_steps.npz", write_steps),
     "labelled_text.LabelledText": ("small.csv", write_labelled_text),
     "conll.Conll": ("small.conll", write_conll),
     "parallel.Parallel": ("small.tsv", write_parallel),
     "japanese_vowels": ("small_series.npz", write_series),
     "arrays.Arrays": ("small_images.npz", write_images),
 }
-"""For the end of a source's class, or the name of what it reads: the file that stands in."""
+"""For the class of a task, the name of what a source reads, or the class of a source: the file that stands in."""

@@ -1,13 +1,14 @@
-"""What a task has learned of its data (vocabularies, classes), kept in the directory of a run."""
+"""What a task has learned of its data (vocabularies, classes, scales), kept in the directory of a run."""
 
 from pathlib import Path
 from typing import Any
 
 from seqlab.data.classes import Classes
+from seqlab.data.scale import Scale
 from seqlab.data.vocabulary import Vocabulary
 from seqlab.types import Task, require
 
-KINDS: dict[str, Any] = {"vocabulary": Vocabulary, "target_vocabulary": Vocabulary, "classes": Classes}
+KINDS: dict[str, Any] = {"vocabulary": Vocabulary, "target_vocabulary": Vocabulary, "classes": Classes, "scale": Scale}
 """The attributes of a task that are kept, each as NAME.json."""
 
 

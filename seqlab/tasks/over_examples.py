@@ -49,8 +49,9 @@ class OverExamples:
     `n_buckets` lengths. With `in_memory` off the training records are read and encoded while training goes on, by
     `n_workers` processes (None: threads), in batches as long as the longest row may be; all replicas have the same.
 
-    `n_eval` keeps the first rows of the validation and the test set. What is learned of data (vocabularies, classes) is
-    learned of the training split, or taken from the directory of a run, `learned_from`, to mean what it meant there.
+    `n_eval` keeps the first rows of the validation and the test set. What is learned of data (vocabularies, classes,
+    scales) is learned of the training split, or taken from the directory of a run, `learned_from`, to mean what it
+    meant there.
 
     A task says which fields of a record it reads, makes a batch of the records of a split (`encode`), and says how long
     its rows can get (`longest`: inputs, targets that are sequences of their own).
