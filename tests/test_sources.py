@@ -25,6 +25,7 @@ from seqlab.data.sources.tfds import Tfds
 from seqlab.data.splits import SPLITS, split_records
 from seqlab.data.table import read_table
 from seqlab.data.text import read_text
+from seqlab.data.vocabulary import Vocabulary
 from seqlab.overrides import CONF
 from seqlab.types import UserError
 
@@ -99,6 +100,15 @@ def test_the_fields_that_a_task_reads_must_be_there():
     )
     refused(lambda: require_fields("sentiment", records, ["stars"]), "the source gives texts: say which one is stars")
     refused(lambda: require_fields("sentiment", {"test": []}, ["stars"]), "reads test, but the source gives no record")
+
+
+def test_a_vocabulary_of_train_knows_no_word_of_the_other_splits(tmp_path):
+    rows = "".join(f"every w{i},{i % 2}\n" for i in range(53))
+    splits = LabelledText(write(tmp_path, "a.csv", f"text,label\n{rows}")).records()
+    vocabulary = Vocabulary.fit("word", (record["text"] for record in splits["train"]), spaces=False)
+    assert vocabulary.size == 2 + len(splits["train"])
+    for name in ("validation", "test"):
+        assert all(vocabulary.encode(record["text"])[1] == 0 for record in splits[name])
 
 
 # Labelled text
@@ -366,6 +376,8 @@ class SmallSet(tfds.core.GeneratorBasedBuilder):
                     "label": features.ClassLabel(names=["neg", "pos"]),
                     "tokens": features.Sequence(features.Text()),
                     "ner": of_token,
+                    "maybe": features.ClassLabel(names=["here"]),
+                    "counts": features.Sequence(np.int64),
                     "values": features.Tensor(shape=(None, 2), dtype=np.float32),
                     "translation": features.Translation(languages=["en", "de"]),
                 }
@@ -384,6 +396,8 @@ class SmallSet(tfds.core.GeneratorBasedBuilder):
                     "label": i % 2,
                     "tokens": ["Köln", "a"][: i % 3],
                     "ner": ["B-LOC", "O"][: i % 3],
+                    "maybe": -(i % 2),
+                    "counts": list(range(i % 4)),
                     "values": np.full((i % 5, 2), i, np.float32),
                     "translation": {"en": f"one {i}", "de": f"eins {i}"},
                 },
@@ -407,6 +421,8 @@ def test_tfds_is_read_by_name(prepared):
         i = int(record["text"].partition(" ")[2])
         assert record["label"] == ("neg", "pos")[i % 2]
         assert record["tokens"] == ["Köln", "a"][: i % 3] and record["tags"] == ["B-LOC", "O"][: i % 3]
+        assert record["maybe"] == ("here", None)[i % 2]
+        assert record["counts"].tolist() == list(range(i % 4))
         assert record["values"].tolist() == [[i, i]] * (i % 5)
         assert (record["source"], record["target"]) == (f"one {i}", f"eins {i}")
         assert all(isinstance(record[field], str) for field in ("text", "label", "source"))

@@ -139,11 +139,14 @@ def _reader(feature: Any) -> Callable[[Any], Any]:
     import tensorflow_datasets as tfds
 
     if isinstance(feature, tfds.features.ClassLabel):
-        return lambda value: feature.int2str(int(value))
+        # −1 is how TFDS says that a record has no label.
+        return lambda value: feature.int2str(int(value)) if value >= 0 else None
     if isinstance(feature, tfds.features.Text):
         return lambda value: value if isinstance(value, str) else bytes(value).decode("utf-8")
     if isinstance(feature, tfds.features.Sequence):
         inner = _reader(feature.feature)
-        listed = isinstance(feature.feature, tfds.features.ClassLabel | tfds.features.Text)
-        return (lambda values: [inner(value) for value in values]) if listed else np.asarray
+        if isinstance(feature.feature, tfds.features.ClassLabel | tfds.features.Text):
+            return lambda values: [inner(value) for value in values]
+        if isinstance(feature.feature, tfds.features.Tensor):
+            return np.asarray
     return lambda value: value
