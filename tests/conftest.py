@@ -43,6 +43,8 @@ def stand_in(text_path, tmp_path_factory):
         if "source" not in task:
             return task
         source = task["source"]
+        if "name" in source:  # of a data set in the catalogue: a table has its fields
+            source = {"_target_": "seqlab.data.sources.labelled_text.LabelledText"}
         reader, given = task["_target_"].rpartition(".")[2], Path(source.get("path", "")).stem
         named = (reader, given, source["_target_"].removeprefix("seqlab.data.sources."))
         known = [STAND_INS[name] for name in named if name in STAND_INS]
