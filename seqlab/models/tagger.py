@@ -55,7 +55,7 @@ class Tagger(nn.Module):
     ) -> Array | tuple[Array, Any]:
         encoding = self.encode(inputs, lengths_B, state=state, train=train)
         logits_BTV = self._say(self.drop(encoding.y_BTF, train=train))
-        logits_BTV = jnp.where(valid_mask(lengths_B, inputs.shape[1])[..., None], logits_BTV, 0)
+        logits_BTV = jnp.where(valid_mask(lengths_B, logits_BTV.shape[1])[..., None], logits_BTV, 0)
         return logits_BTV if state is None else (logits_BTV, encoding.state)
 
     def encode(self, inputs: Array, lengths_B: Array | None = None, *, state: Any = None, train: bool) -> Encoding:

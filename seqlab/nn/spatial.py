@@ -9,7 +9,7 @@ from jax import lax
 from seqlab.nn.checks import check_choice, check_positive
 from seqlab.types import Array, require
 
-KERNELS = {
+KERNELS: dict[str, np.ndarray] = {
     "identity": np.array([[0, 0, 0], [0, 1, 0], [0, 0, 0]], np.float32),
     "horizontal edges": np.array([[-1, -2, -1], [0, 0, 0], [1, 2, 1]], np.float32),
     "vertical edges": np.array([[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]], np.float32),

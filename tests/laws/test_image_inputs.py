@@ -258,3 +258,9 @@ def test_a_decoder_writes_about_an_image(inputs, decoder):
     rngs = {"params": jax.random.key(0), "dropout": jax.random.key(1)}
     logits_BTV, _ = jax.eval_shape(lambda: model.init_with_output(rngs, *told, train=True))
     assert logits_BTV.shape == (2, 3, 7)
+
+
+def test_a_tagger_says_one_thing_about_each_place():
+    model = build_node("model/tagger", "model", "model/inputs=grid", "model/encoder=identity")
+    logits_BTV, _ = jax.eval_shape(lambda: model.init_with_output(jax.random.key(0), image(2, *IMAGE), train=True))
+    assert logits_BTV.shape == (2, 6, 2)
