@@ -25,11 +25,14 @@ class Scale:
     def fit(cls, fields: dict[str, Iterable[np.ndarray]]) -> "Scale":
         """The scale of rows (T, D) of each field; a step with a NaN in it is not counted.
 
-        Raises   UserError for a field without a step.
+        Raises   UserError for a field without a step, and for rows that differ in D.
         """
         means, deviations = {}, {}
         for field, rows in fields.items():
-            all_ND = np.concatenate(list(rows)).astype(np.float64)
+            rows = list(rows)
+            widths = sorted({row.shape[-1] for row in rows})
+            require(len(widths) == 1, f"The rows of train have {field} of {widths} components; expected one number.")
+            all_ND = np.concatenate(rows).astype(np.float64)
             known_ND = all_ND[~np.isnan(all_ND).any(-1)]
             require(len(known_ND) > 0, f"No step of train has {field}.")
             deviation_D = known_ND.std(0)

@@ -2,8 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from seqlab.data.padding import pad_rows
 from seqlab.data.records import Records
 from seqlab.data.scale import Scale
+from seqlab.data.steps import read_steps
 from seqlab.tasks import objectives
 from seqlab.tasks.checks import require_size
 from seqlab.tasks.over_examples import Encoded, OverExamples
@@ -61,13 +61,13 @@ class Series(OverExamples):
     @functools.cached_property
     def scale(self) -> Scale:
         def fit() -> Scale:
-            rows = [read_row(record, i, "train") for i, record in enumerate(self.records["train"])]
+            rows = [read_steps(record, self.fields, i, "train") for i, record in enumerate(self.records["train"])]
             return Scale.fit({field: [row[field] for row in rows] for field in self.fields})
 
         return self.learn("scale", fit)
 
     def encode(self, records: Records, split: str) -> Encoded:
-        rows = [read_row(record, i, split) for i, record in enumerate(records)]
+        rows = [read_steps(record, self.fields, i, split) for i, record in enumerate(records)]
         x_BTD, lengths_B, n_cut = pad_rows([self.scale.apply("values", row["values"]) for row in rows], self.max_length)
         y_BTK, _, _ = pad_rows([self.scale.apply("targets", row["targets"]) for row in rows], self.max_length)
         told_BT = ~np.isnan(y_BTK).any(-1) & (np.arange(x_BTD.shape[1]) < lengths_B[:, None])
@@ -82,21 +82,3 @@ class Series(OverExamples):
 
     def solve(self, batch: Batch) -> Array:
         return jnp.zeros((*batch.inputs.shape[:2], self.n_outputs))
-
-
-def read_row(record: Mapping[str, Any], i: int, split: str) -> dict[str, np.ndarray]:
-    """The values and the targets of a record, as long as its length says.
-
-    Raises   UserError for values that are not finite or not (T, D), and targets of another length.
-    """
-    where = f"Record {i} of {split}"
-    values_TD, targets_TK = (np.asarray(record[field], np.float32) for field in ("values", "targets"))
-    n_steps = int(record.get("length", len(values_TD)))
-    for name, array in (("values", values_TD), ("targets", targets_TK)):
-        require(array.ndim == 2, f"{where} has {name} of shape {array.shape}; expected (steps, components).")
-    require(
-        len(values_TD) == len(targets_TK) and 0 <= n_steps <= len(values_TD),
-        f"{where} has {len(values_TD)} values, {len(targets_TK)} targets and length {n_steps}; expected them to agree.",
-    )
-    require(bool(np.isfinite(values_TD[:n_steps]).all()), f"{where} has a value that is not a finite number.")
-    return {"values": values_TD[:n_steps], "targets": targets_TK[:n_steps]}
