@@ -54,11 +54,12 @@ class Columns(View):
         return {field: column[i] for field, column in self.columns.items()}
 
 
-def name_fields(where: str, columns: Sequence[str], fields: Mapping[str, str]) -> dict[str, str]:
-    """Which column each field is: as `fields` says, and every other column by its own name.
+def name_fields(where: str, columns: Sequence[str], fields: Mapping[str, str] | None) -> dict[str, str]:
+    """Which column each field is: as `fields` says, if it says something, and every other column by its own name.
 
     Raises   UserError, which begins with `where`, for a column that is not there.
     """
+    fields = fields or {}
     for field, column in fields.items():
         require(
             column in columns,

@@ -16,7 +16,7 @@ Row = tuple[int, list[str]]
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 
 
-def read_table(file: Path, fields: Mapping[str, str]) -> Records:
+def read_table(file: Path, fields: Mapping[str, str] | None) -> Records:
     """Read a table by its suffix: the records of its rows, whose fields are its columns, renamed by `fields`.
 
         .csv     cells between commas; one in quotes may hold commas, line ends and, twice, quotes
@@ -73,7 +73,7 @@ def _split_tabs(file: Path) -> Iterator[Row]:
             yield i + 1, line.split("\t")
 
 
-def _read_objects(file: Path, fields: Mapping[str, str]) -> Records:
+def _read_objects(file: Path, fields: Mapping[str, str] | None) -> Records:
     records: list[dict[str, Any]] = []
     start = 0
     columns: dict[str, str] = {}

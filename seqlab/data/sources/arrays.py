@@ -27,7 +27,7 @@ class Arrays:
     """
 
     path: str
-    fields: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    fields: Mapping[str, str] | None = None
     fractions: Sequence[float] = FRACTIONS
     owner: ClassVar[str] = "arrays"
 

@@ -19,7 +19,7 @@ class LabelledText(Files):
     Raises   UserError as `Files` and `read_table`.
     """
 
-    fields: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    fields: Mapping[str, str] | None = None
     owner: ClassVar[str] = "labelled_text"
 
     def read(self, path: str) -> Records:

@@ -30,7 +30,7 @@ class Tfds:
     train: str = "train"
     validation: str | None = None
     test: str | None = "test"
-    fields: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    fields: Mapping[str, str] | None = None
     data_dir: str | None = None
     fractions: Sequence[float] = FRACTIONS
     owner: ClassVar[str] = "tfds"
