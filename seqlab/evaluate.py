@@ -2,6 +2,7 @@
 
 import datetime
 from pathlib import Path
+from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
@@ -11,17 +12,19 @@ from rich.table import Table
 
 from seqlab.cli import run_command
 from seqlab.evaluation.evaluate import finalise
+from seqlab.evaluation.written import keep_written, measure_written, print_written, writes_texts
 from seqlab.restore import restore
 from seqlab.training.devices import start
 from seqlab.training.files import to_json, write_whole
-from seqlab.training.summary import Measured, format_measured, measure_values
+from seqlab.training.summary import Measured, format_measured, measure_values, tabulate_written
 
 
 def evaluate(config: DictConfig) -> float:
     """Restore a run's best (or latest) parameters, measure them on the task's sets, and write what was measured.
 
     The config is the run's, with the command line's overrides: `task.length=200` measures on longer sequences. The
-    result goes to `evaluations/` in the run's directory; nothing else there is touched.
+    result goes to `evaluations/` in the run's directory, with a file of the texts that are written, if the task is
+    judged by such; nothing else there is touched.
 
     Raises   UserError for a directory that holds no run or no checkpoint, and for parameters that do not fit.
     """
@@ -34,28 +37,38 @@ def evaluate(config: DictConfig) -> float:
     now = datetime.datetime.now()
     path = Path(config.run) / "evaluations" / f"{now:%Y-%m-%d_%H-%M-%S-%f}.json"
     path.parent.mkdir(exist_ok=True)
-    record = {
+    record: dict[str, Any] = {
         "checkpoint": config.checkpoint,
         "step": max(state.step.tolist()),
         "overrides": list(HydraConfig.get().overrides.task),
         "seeds": parts.seeds,
         "measured": measured,
     }
+    if writes_texts(parts.task):
+        written = measure_written(
+            parts.task, parts.sets, parts.model, state.eval_params, parts.settings.eval_batch_size
+        )
+        keep_written(written.rows, path.with_suffix(".written.jsonl"))
+        print_written(written.rows)
+        record["written"] = written.scores
     write_whole(path, to_json(record, indent=2) + "\n")
-    _print(measured, record["step"], config.checkpoint, path)
+    _print(record, path)
     split, metric = parts.settings.monitor.split("/", 1)
     return measured[split][metric]["mean"]
 
 
-def _print(measured: Measured, step: int, checkpoint: str, path: Path) -> None:
+def _print(record: dict[str, Any], path: Path) -> None:
+    state = f"{record['checkpoint']}, step {record['step']}"
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("metric")
-    table.add_column(f"{checkpoint}, step {step}", justify="right")
-    for split, named in measured.items():
+    table.add_column(state, justify="right")
+    for split, named in record["measured"].items():
         for name, value in named.items():
             table.add_row(f"{split}/{name}", format_measured(value))
     console = Console()
     console.print(table)
+    if "written" in record:
+        console.print(tabulate_written(record["written"], state))
     console.print(f"written to {path}", soft_wrap=True, markup=False, highlight=False)
 
 

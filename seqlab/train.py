@@ -16,6 +16,7 @@ from seqlab.build import Parts, build, build_loggers
 from seqlab.cli import FAILED_OBJECTIVE, run_command
 from seqlab.data.learned import keep_learned
 from seqlab.evaluation.baseline import measure_baseline
+from seqlab.evaluation.written import keep_written, measure_written, print_written, writes_texts
 from seqlab.training.checkpoint import Checkpoints
 from seqlab.training.devices import start
 from seqlab.training.loggers.composite import Loggers
@@ -23,7 +24,7 @@ from seqlab.training.loggers.console import ConsoleLogger
 from seqlab.training.loggers.jsonl import JsonlLogger, read_events
 from seqlab.training.loop import Loop, Progress
 from seqlab.training.programs import Programs
-from seqlab.training.run_directory import RunDirectory, open_run_directory
+from seqlab.training.run_directory import ENDED, RunDirectory, open_run_directory
 from seqlab.training.summary import print_summary, summarise, write_summary
 from seqlab.types import Run, UserError, require
 
@@ -79,6 +80,8 @@ def _run(parts: Parts, programs: Programs, directory: RunDirectory, began: float
         programs.compile()
         loop = Loop(settings, programs, checkpoints, logger, progress)
         outcome = loop.run(programs.init() if state is None else state)
+        whole = outcome.status in ENDED and progress.best_step is not None
+        written = _write(parts, checkpoints, directory) if whole else None
         summary = summarise(
             read_events(directory.metrics_path),
             status=outcome.status,
@@ -92,6 +95,7 @@ def _run(parts: Parts, programs: Programs, directory: RunDirectory, began: float
             wall_seconds=time.perf_counter() - began,
             baseline=measure_baseline(parts.task, parts.sets, settings.eval_batch_size),
             examples=examples,
+            written=written,
         )
         plot_learning_curves(directory.metrics_path, directory.figures_path)
     except BaseException as error:
@@ -102,6 +106,17 @@ def _run(parts: Parts, programs: Programs, directory: RunDirectory, began: float
         logger.finish(summary["status"], summary)
         checkpoints.close()
     return summary
+
+
+def _write(parts: Parts, checkpoints: Checkpoints, directory: RunDirectory) -> dict[str, Any] | None:
+    """Let the best state write the texts that the task asks for, as `seqlab.evaluate` will; None of other tasks."""
+    if not writes_texts(parts.task):
+        return None
+    params_R = checkpoints.restore_params("best")
+    written = measure_written(parts.task, parts.sets, parts.model, params_R, parts.settings.eval_batch_size)
+    keep_written(written.rows, directory.written_path)
+    print_written(written.rows)
+    return written.scores
 
 
 def _print_decay(parts: Parts, programs: Programs) -> None:

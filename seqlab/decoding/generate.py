@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -43,19 +44,38 @@ def generate(
     """
     sampling.check()
     ids_BT, lengths_B = pad(model, prompts, n_tokens)
-    keys_B = row_keys(jax.random.key(seed), len(prompts))
-    devices = jax.local_devices()[: math.gcd(len(prompts), jax.local_device_count())]
+    counted_BT = (np.arange(ids_BT.shape[1]) < lengths_B[:, None]) & prompts_are_seen
+    yield from draw_from(model, params, ids_BT, lengths_B, n_tokens, sampling, seed, eos, counted_BT)
+
+
+def draw_from(
+    model: nn.Module,
+    params: Params,
+    inputs: Any,
+    lengths_B: Any,
+    n_tokens: int,
+    sampling: Sampling,
+    seed: int = 0,
+    eos: int | None = None,
+    counted_BT: np.ndarray | None = None,
+) -> Iterator[list[np.ndarray]]:
+    """Draw as `generate` does, from inputs that stand side by side already, whatever they are.
+
+    `counted_BT`: which of them, that are ids then, the repetition penalty counts; None for none.
+    """
+    keys_B = row_keys(jax.random.key(seed), len(inputs))
+    devices = jax.local_devices()[: math.gcd(len(inputs), jax.local_device_count())]
     mesh = Mesh(np.array(devices), (AXIS,))
     params = jax.device_put(params, NamedSharding(mesh, P()))
-    state, logits_BV = _begin(model, mesh, params, ids_BT, lengths_B)
+    state, logits_BV = _begin(model, mesh, params, inputs, lengths_B)
     seen_BV = None
     if sampling.repetition_penalty != 1:
-        V = logits_BV.shape[1]
-        counted_BT = (np.arange(ids_BT.shape[1]) < lengths_B[:, None]) & prompts_are_seen
-        seen_BV = _see(jnp.zeros(logits_BV.shape, bool), jnp.where(counted_BT, ids_BT, V))
+        seen_BV = jnp.zeros(logits_BV.shape, bool)
+        if counted_BT is not None:
+            seen_BV = _see(seen_BV, jnp.where(counted_BT, inputs, logits_BV.shape[1]))
 
     carry = state, logits_BV, seen_BV
-    ended_B1 = np.zeros((len(prompts), 1), bool)
+    ended_B1 = np.zeros((len(inputs), 1), bool)
     for first in range(0, n_tokens, STRETCH):
         carry, ids_BC = _draw(model, mesh, sampling, params, carry, keys_B, first)
         ids_BC = np.asarray(ids_BC)[:, : n_tokens - first]
@@ -68,13 +88,13 @@ def generate(
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _begin(model, mesh, params, ids_BT, lengths_B):
-    def begin(params, ids_BT, lengths_B):
-        return model.apply({"params": params}, ids_BT, lengths_B, method="begin")
+def _begin(model, mesh, params, inputs, lengths_B):
+    def begin(params, inputs, lengths_B):
+        return model.apply({"params": params}, inputs, lengths_B, method="begin")
 
     specs = P(), P(AXIS), P(AXIS)
     return jax.shard_map(begin, mesh=mesh, in_specs=specs, out_specs=P(AXIS), check_vma=False)(
-        params, ids_BT, lengths_B
+        params, inputs, lengths_B
     )
 
 

@@ -44,6 +44,7 @@ class RunDirectory:
     config.yaml  overrides.yaml   the resolved config and what the command line changed
     environment.json              versions, commit, devices and command line, one entry for each time it was started
     vocabulary.json               the tokens and their ids, of a task that reads text
+    written.jsonl                 what the best state writes for the test set, of a task that is judged by texts
     metrics.jsonl  summary.json  checkpoints/  figures/  evaluations/
     """
 
@@ -54,6 +55,7 @@ class RunDirectory:
         self.checkpoints_path = path / "checkpoints"
         self.figures_path = path / "figures"
         self.evaluations_path = path / "evaluations"
+        self.written_path = path / "written.jsonl"
         self.is_completed = False  # Whether an earlier process brought the run to the end that its config sets.
         self._lock = lock
         self._config, self._overrides = config, overrides

@@ -35,12 +35,14 @@ def summarise(
     wall_seconds: float,
     baseline: dict[str, Any] | None = None,
     examples: dict[str, Any] | None = None,
+    written: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Sum up a run from its record: `final` holds the last event of each split, `best` those at the best step.
 
     The best step is the first at which the mean of `monitor` ("split/metric") over the replicas is least or, with
     mode "max", greatest; it is None where that was never finite. The rates are medians over the training events.
-    `baseline` is the task's, its name and what it measures, and `examples` says what the data are.
+    `baseline` is the task's, its name and what it measures, `examples` says what the data are, and `written` how good
+    the texts are that the best state writes.
     """
     best_step, best_value = find_best(events, monitor, mode)
     rates = {
@@ -66,6 +68,7 @@ def summarise(
         "peak_memory_mib": _peak_memory_mib(),
         **({"baseline": baseline} if baseline else {}),
         **({"examples": examples} if examples else {}),
+        **({"written": written} if written else {}),
     }
 
 
@@ -94,6 +97,8 @@ def print_summary(summary: dict[str, Any], directory: Path, console: Console | N
     lines = [f"{summary['status']}: {summary['message']}"]
     if summary.get("final_step") is not None:
         console.print(_tabulate(summary))
+        if "written" in summary:
+            console.print(tabulate_written(summary["written"], f"best, step {summary['best_step']}"))
         n_replicas = len(summary["skipped_updates"])
         over = f"; ±: 95 % interval over {n_replicas} replicas" if n_replicas > 1 else ""
         lines = [f"* picks the best ({summary['mode']}){over}", "", *lines, _describe_cost(summary)]
@@ -138,6 +143,18 @@ def _tabulate(summary: dict[str, Any]) -> Table:
                     value = baseline["measured"].get(split, {}).get(name)
                     row.append("–" if value is None else interval([value]).format())
                 table.add_row(*row)
+    return table
+
+
+def tabulate_written(written: dict[str, Any], state: str) -> Table:
+    """The scores of texts that a state writes, beside those of the baseline."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("written", state, written["baseline"]["name"]):
+        table.add_column(heading, justify="left" if heading == "written" else "right")
+    for split, named in written["measured"].items():
+        for name, value in named.items():
+            told = interval([written["baseline"]["measured"][split][name]]).format()
+            table.add_row(f"{split}/{name}", format_measured(value), told)
     return table
 
 
