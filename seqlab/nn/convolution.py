@@ -3,6 +3,7 @@
 import flax.linen as nn
 
 from seqlab.nn.checks import check_choice, check_images, check_positive
+from seqlab.nn.filters import Filters
 from seqlab.nn.spatial import POOLINGS, pool
 from seqlab.types import Array, require
 
@@ -44,6 +45,6 @@ class ConvolutionGrid(nn.Module):
         )
         x_BHWF = image_BHWC
         for n in range(self.n_blocks):
-            K = nn.Conv(self.features, (self.kernel, self.kernel), name=f"K_{n}")
+            K = Filters(self.features, self.kernel, name=f"K_{n}")
             x_BHWF = pool(nn.relu(K(x_BHWF)), self.pooling)
         return x_BHWF.reshape(B, -1, self.features)

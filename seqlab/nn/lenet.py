@@ -6,6 +6,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from seqlab.nn.checks import check_choice, check_images, check_positive
+from seqlab.nn.filters import Filters
 from seqlab.nn.spatial import POOLINGS, pool
 from seqlab.types import Array, require
 
@@ -48,8 +49,8 @@ class LeNet(nn.Module):
         check_images("LeNet", image_BHWC, lengths_B)
         φ, B = ACTIVATIONS[self.activation], len(image_BHWC)
         n_maps = self.features if self.grid else 16
-        S2_BHWF = pool(φ(nn.Conv(6, (5, 5), padding="VALID", name="C1")(_pad(image_BHWC))), self.pooling)
-        S4_BHWF = pool(φ(nn.Conv(n_maps, (5, 5), padding="VALID", name="C3")(S2_BHWF)), self.pooling)
+        S2_BHWF = pool(φ(Filters(6, 5, padded=False, name="C1")(_pad(image_BHWC))), self.pooling)
+        S4_BHWF = pool(φ(Filters(n_maps, 5, padded=False, name="C3")(S2_BHWF)), self.pooling)
         if self.grid:
             return S4_BHWF.reshape(B, -1, n_maps)
         C5_BF = φ(nn.Dense(120, name="C5")(S4_BHWF.reshape(B, -1)))
