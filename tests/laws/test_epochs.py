@@ -95,7 +95,7 @@ def test_every_example_comes_once_an_epoch_in_another_order_each_time():
     parts = split_by_length(examples(), (3, 8), "row")
     epoch = Epoch(tuple(len(part.inputs) for part in parts), 5)
     assert epoch.n_steps == sum(-(-len(part.inputs) // 5) for part in parts)
-    orders, shapes = [], []
+    orders, shapes, together = [], [], []
     for e in range(3):
         steps = [drawn(epoch, parts, e * epoch.n_steps + i, jax.random.key(7)) for i in range(epoch.n_steps)]
         rows = [
@@ -105,6 +105,8 @@ def test_every_example_comes_once_an_epoch_in_another_order_each_time():
         assert all((batch.lengths > 0).tolist() == (batch.weights > 0).tolist() for _, batch in steps)
         orders.append(rows)
         shapes.append([k for k, _ in steps])
+        together.append({frozenset(batch.inputs[batch.weights > 0, 0].tolist()) for _, batch in steps})
+    assert together[0] != together[1] != together[2]
     assert orders[0] != orders[1] != orders[2]
     assert shapes[0] != shapes[1] != shapes[2]
 
