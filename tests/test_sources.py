@@ -1,6 +1,7 @@
 """Laws of sources: whole and disjoint splits, the same in every run; and what is wrong in a file, named by its line."""
 
 import dataclasses
+import importlib
 import io
 import json
 import re
@@ -8,12 +9,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 import yaml
 from PIL import Image
 
+from seqlab.build import build
 from seqlab.data.records import Chosen, Columns, require_fields
 from seqlab.data.sources.arrays import Arrays
 from seqlab.data.sources.conll import Conll
@@ -27,6 +30,7 @@ from seqlab.data.table import read_table
 from seqlab.data.text import read_text
 from seqlab.data.vocabulary import Vocabulary
 from seqlab.overrides import CONF
+from seqlab.training.programs import Programs
 from seqlab.types import UserError
 
 SOURCES = sorted((CONF / "task/source").glob("*.yaml"))
@@ -428,6 +432,23 @@ def test_tfds_is_read_by_name(prepared):
         assert all(isinstance(record[field], str) for field in ("text", "label", "source"))
 
 
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_model_trains_on_a_tfds_data_set(prepared, compose, in_memory):
+    config = compose("task=sentiment", "model/cell=rnn", "model.encoder.features=3", "model.inputs.features=5")
+    config.task.source = {"_target_": "seqlab.data.sources.tfds.Tfds", "name": "small_set", "data_dir": prepared}
+    config.task.in_memory, config.task.max_length, config.trainer.batch_size = in_memory, 2, 5
+    parts = build(config)
+    programs = Programs(
+        parts.task, parts.sets, parts.model, parts.optimiser, parts.settings, jax.devices()[:1], parts.seeds
+    )
+    before = programs.init()
+    after = programs.advance(programs.init(), 5)
+    assert after.step.tolist() == [5] and after.skipped.tolist() == [0]
+    assert any(
+        (a != b).any() for a, b in zip(jax.tree.leaves(before.params), jax.tree.leaves(after.params), strict=True)
+    )
+
+
 def test_tfds_splits_are_said_in_its_own_words(prepared):
     said = {"train": "train[:10]", "validation": "train[10:15]", "test": "train[15:]+test"}
     splits = Tfds("small_set:1.0.0", data_dir=prepared, **said).records()
@@ -529,7 +550,7 @@ def test_source_opens_with_its_command(file):
 def test_source_says_every_field(file, tmp_path):
     node = yaml.safe_load(read_text(file))
     target = node.pop("_target_").rpartition(".")
-    constructor = getattr(sys.modules[target[0]], target[2])
+    constructor = getattr(importlib.import_module(target[0]), target[2])
     assert set(node) == {field.name for field in dataclasses.fields(constructor)}
     source = constructor(**{**node, **{key: "nowhere.csv" for key, value in node.items() if value == "???"}})
     if "data/" in str(node.get("path")) and not Path(node["path"]).exists():
