@@ -1,0 +1,46 @@
+"""Pictures and films, as records give them: one shape and one kind for all."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from seqlab.data.records import Records
+from seqlab.types import require
+
+AXES: dict[str, Sequence[str]] = {"image": ("rows", "columns", "channels")}
+AXES["video"] = ("frames", *AXES["image"])
+
+
+def read_picture(record: Mapping[str, Any], field: str, i: int, split: str) -> np.ndarray:
+    """The picture or the film of a record: bytes, or floats.
+
+    Shapes   field "image": (H, W, C);  "video": (T, H, W, C).
+    Raises   UserError for an array of other axes, an empty picture, and other numbers.
+    """
+    array, axes = np.asarray(record[field]), AXES[field]
+    where = f"Record {i} of {split} has {field} of shape {array.shape}"
+    require(array.ndim == len(axes) and min(array.shape[-3:]) > 0, f"{where}; expected ({', '.join(axes)}).")
+    kind = array.dtype == np.uint8 or np.issubdtype(array.dtype, np.floating)
+    require(kind, f"{where} and type {array.dtype}; expected bytes (uint8), or floats.")
+    return array
+
+
+def read_pictures(records: Records, field: str, split: str, first: np.ndarray) -> list[np.ndarray]:
+    """The pictures or films of records, each as the `first` of training is; films are of any length.
+
+    Raises   UserError as `read_picture`, and for another shape or kind than the first's.
+    """
+    arrays = [read_picture(record, field, i, split) for i, record in enumerate(records)]
+    for i, array in enumerate(arrays):
+        same = array.shape[-3:] == first.shape[-3:] and array.dtype == first.dtype
+        require(
+            same,
+            f"Record {i} of {split} has {field} of {_describe(array)}, but record 0 of train has {_describe(first)}; "
+            "expected them to be alike.",
+        )
+    return arrays
+
+
+def _describe(array: np.ndarray) -> str:
+    return f"{' × '.join(map(str, array.shape[-3:]))} ({array.dtype})"

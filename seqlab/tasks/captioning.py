@@ -1,0 +1,130 @@
+"""Captioning: a picture is looked at, then a text about it is written."""
+
+import dataclasses
+import functools
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+
+from seqlab.data.padding import pad_rows
+from seqlab.data.pictures import read_picture, read_pictures
+from seqlab.data.records import Records
+from seqlab.data.vocabulary import Vocabulary
+from seqlab.tasks import objectives
+from seqlab.tasks.checks import require_size
+from seqlab.tasks.over_examples import Encoded, OverExamples
+from seqlab.tasks.text_scores import score_texts
+from seqlab.types import Array, Batch, Sums
+
+EOS = "<eos>"
+
+
+@dataclasses.dataclass(frozen=True)
+class Captioning(OverExamples):
+    """Look at a picture, then write what it shows, and say that this is the end.
+
+        inputs    the picture: bytes, which a model reads as 0 … 1, or floats as they are
+        target    the first `max_target_length` of the text's words and `<eos>`
+        loss      −(1/T) Σ_t ln p(y_t | y_1 … y_{t−1}, picture)
+
+    Words keep their spaces, so that what is written needs no detokenising. A text that is cut has no end.
+
+    Baseline unigram: p(y) = (n(y) + 1/V) / (n + 1), whatever came before; of texts that are written, the most frequent
+             one of training.
+    Shapes   inputs_BHWC; targets_BT; logits_BTV with V the size of the vocabulary.
+    Metrics  loss (cross-entropy, nats), accuracy, sequence_accuracy; of texts that are written: bleu, chrf.
+    Raises   UserError for a picture that is not (H, W, C) of bytes or floats, or not as the first one of training, a
+             size out of range, and as `OverExamples`.
+    Source   Vinyals et al. 2015, arXiv:1411.4555, §3; Xu et al. 2015, arXiv:1502.03044.
+    """
+
+    min_count: int = 1
+    max_size: int | None = None
+    max_target_length: int = 50
+    owner: ClassVar[str] = "captioning"
+    fields: ClassVar[tuple[str, ...]] = ("image", "text")
+    baseline: ClassVar[str] = "unigram"
+    written_baseline: ClassVar[str] = "most frequent text"
+    vocab_size: ClassVar[None] = None
+    d_input: ClassVar[None] = None
+    target_per: ClassVar[str] = "sequence"
+
+    def __post_init__(self) -> None:
+        for size in ("min_count", "max_target_length"):
+            require_size(self.owner, size, getattr(self, size), 1)
+        if self.max_size is not None:
+            require_size(self.owner, "max_size", self.max_size, 3, ", <unk>, <eos> and a word")
+        super().__post_init__()
+
+    @functools.cached_property
+    def first(self) -> np.ndarray:
+        return read_picture(self.records["train"][0], "image", 0, "train")
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        return self.first.shape
+
+    @functools.cached_property
+    def target_vocabulary(self) -> Vocabulary:
+        def fit() -> Vocabulary:
+            texts = (record["text"] for record in self.records["train"])
+            return Vocabulary.fit("word", texts, self.max_size, min_count=self.min_count, specials=[EOS])
+
+        return self.learn("target_vocabulary", fit)
+
+    @property
+    def n_outputs(self) -> int:
+        return self.target_vocabulary.size
+
+    @property
+    def eos(self) -> int:
+        return self.target_vocabulary.special(EOS)
+
+    @property
+    def longest(self) -> tuple[int, int]:
+        return 0, self.max_target_length
+
+    def encode(self, records: Records, split: str) -> Encoded:
+        image_BHWC = np.stack(read_pictures(records, "image", split, self.first))
+        texts = [self._encode_target(record["text"]) for record in records]
+        targets_BT, lengths_B, n_cut = pad_rows(texts, self.max_target_length)
+        weights_BT = np.arange(targets_BT.shape[1]) < lengths_B[:, None]
+        return Encoded.of(image_BHWC, None, targets_BT, weights_BT.astype(float), n_cut)
+
+    def measure(self, outputs: Array, batch: Batch) -> Sums:
+        return objectives.of_tokens(outputs, batch)
+
+    def solve(self, batch: Batch) -> Array:
+        return jnp.broadcast_to(jnp.asarray(self._log_p_V), (*batch.targets.shape, self.n_outputs))
+
+    def decode_target(self, ids: Iterable[int]) -> str:
+        """The text that ids say."""
+        return self.target_vocabulary.decode(ids).strip()
+
+    def texts(self, split: str) -> dict[str, list[str]]:
+        """The references of a split: its texts as they are, neither cut nor with unknown words."""
+        return {"reference": [record["text"] for record in self.records[split]]}
+
+    def solve_written(self, split: str) -> list[str]:
+        """What the baseline writes for the records of a split."""
+        counts = Counter(record["text"] for record in self.records["train"])
+        most_frequent = min(counts, key=lambda text: (-counts[text], text))
+        return [most_frequent] * len(self.records[split])
+
+    def score_written(self, hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+        """BLEU and chrF of texts that are written."""
+        return score_texts(hypotheses, references)
+
+    def _encode_target(self, text: str) -> np.ndarray:
+        return np.append(self.target_vocabulary.encode(text), np.int32(self.eos))
+
+    @functools.cached_property
+    def _log_p_V(self) -> np.ndarray:
+        """ln p(y) in the training split, all of it, also where it is streamed."""
+        n_V = np.zeros(self.n_outputs)
+        for record in self.records["train"]:
+            np.add.at(n_V, self._encode_target(record["text"])[: self.max_target_length], 1)
+        return np.log((n_V + 1 / len(n_V)) / (n_V.sum() + 1)).astype(np.float32)
