@@ -72,7 +72,8 @@ ROWS = [
         "messages of git, 5,001 EN–DE",
         "bleu",
         {
-            "GRU, additive attention": "+experiment=translation",
+            "GRU, bilinear attention": "+experiment=translation "
+            "model.decoder.source_attention.score._target_=seqlab.nn.scores.General",
             "GRU, final state alone": "+experiment=translation model/decoder=fixed",
         },
     ),
