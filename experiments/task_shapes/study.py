@@ -6,6 +6,7 @@ trains what has not been trained yet (all, or the tasks that are named) into run
 README.md. `make data` first.
 """
 
+import re
 import shlex
 import subprocess
 import sys
@@ -139,12 +140,7 @@ ROWS = [
 
 
 def directory_of(row: Row) -> Path:
-    return RUNS / row.task / row.model.lower().replace(" ", "_").replace(",", "")
-
-
-def command_of(row: Row) -> str:
-    """What trains a row, apart from its seeds and its place."""
-    return f"python -m seqlab.train {row.overrides}"
+    return RUNS / row.task / re.sub("[^a-z0-9]+", "_", row.model.lower())
 
 
 def train(row: Row) -> dict[str, Any]:
@@ -182,9 +178,8 @@ def main() -> None:
     chosen = sys.argv[1:] or list(dict.fromkeys(row.task for row in ROWS))
     print("| shape | data | model | test | mean ± 95 % | baseline | parameters | s | `python -m seqlab.train` |")
     print("|---|---|---|---|---|---|---|---|---|")
-    for row in ROWS:
-        if row.task in chosen:
-            print(tell(row, train(row)), flush=True)
+    for row in sorted((row for row in ROWS if row.task in chosen), key=lambda row: chosen.index(row.task)):
+        print(tell(row, train(row)), flush=True)
 
 
 if __name__ == "__main__":
