@@ -30,6 +30,7 @@ def print_examples(examples: dict[str, Any] | None) -> None:
         line = f"{split:<11}{told['rows']:>9,} rows"
         if "longest" in told:
             line += f" of {told['shortest']} to {told['longest']} steps, {told['mean_length']:.1f} in the mean"
+        if "cut" in told:
             line += f", {told['cut']:,} of them cut" if told["cut"] else ", none cut"
         print(line)
     line = f"{'epoch':<11}{examples['updates_an_epoch']:>9,} updates"

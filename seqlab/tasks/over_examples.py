@@ -152,7 +152,7 @@ def _describe(encoded: Encoded) -> dict[str, float]:
     batch, n_cut = encoded
     told: dict[str, float] = {"rows": len(batch.inputs)}
     if batch.lengths is None:
-        return told
+        return told | ({"cut": n_cut} if n_cut else {})
     lengths_B = np.asarray(batch.lengths)
     return told | {
         "shortest": int(lengths_B.min()),

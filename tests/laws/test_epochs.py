@@ -84,11 +84,18 @@ def test_targets_are_cut_with_their_steps_or_behind_the_longest_of_a_part():
     assert long.targets.tolist() == [[7, 8, 9, 10, 11]]
 
 
-def drawn(epoch, parts, step, key):
-    """The rows of a step, with which bucket they are of."""
-    turn = epoch.turn(jnp.int32(step))
-    k = int(turn.bucket)
-    return k, jax.tree.map(np.asarray, jax.jit(epoch.draw, static_argnums=0)(k, parts[k], turn, key))
+def drawn(epoch, parts, steps, seed):
+    """For each step which bucket its rows are of, and the rows."""
+    turns = jax.jit(jax.vmap(epoch.turn))(jnp.asarray(steps))
+    key = jax.random.key(seed)
+    batches = [
+        jax.device_get(jax.jit(jax.vmap(lambda turn, k=k, part=part: epoch.draw(k, part, turn, key)))(turns))
+        for k, part in enumerate(jax.tree.map(jnp.asarray, tuple(parts)))
+    ]
+    return [
+        (k, jax.tree.map(lambda leaf, i=i: leaf[i], batches[k]))
+        for i, k in enumerate(np.asarray(turns.bucket).tolist())
+    ]
 
 
 def test_every_example_comes_once_an_epoch_in_another_order_each_time():
@@ -97,7 +104,7 @@ def test_every_example_comes_once_an_epoch_in_another_order_each_time():
     assert epoch.n_steps == sum(-(-len(part.inputs) // 5) for part in parts)
     orders, shapes, together = [], [], []
     for e in range(3):
-        steps = [drawn(epoch, parts, e * epoch.n_steps + i, jax.random.key(7)) for i in range(epoch.n_steps)]
+        steps = drawn(epoch, parts, range(e * epoch.n_steps, (e + 1) * epoch.n_steps), 7)
         rows = [
             int(row[0]) for _, batch in steps for row, real in zip(batch.inputs, batch.weights, strict=True) if real
         ]
@@ -114,13 +121,13 @@ def test_every_example_comes_once_an_epoch_in_another_order_each_time():
 def test_seeds_have_rows_of_their_own_and_shapes_in_common():
     parts = split_by_length(examples(), (3, 8), "row")
     epoch = Epoch(tuple(len(part.inputs) for part in parts), 5)
-    of_seeds = [[drawn(epoch, parts, step, jax.random.key(seed)) for step in range(epoch.n_steps)] for seed in range(2)]
+    of_seeds = [drawn(epoch, parts, range(epoch.n_steps), seed) for seed in range(2)]
     assert [k for k, _ in of_seeds[0]] == [k for k, _ in of_seeds[1]]
     assert any((a.inputs != b.inputs).any() for (_, a), (_, b) in zip(*of_seeds, strict=True))
 
 
 def test_a_batch_larger_than_the_data_has_every_row_once():
     part = examples(n=3)
-    _, batch = drawn(Epoch((3,), 7), (part,), 11, jax.random.key(0))
+    [(_, batch)] = drawn(Epoch((3,), 7), (part,), [11], 0)
     assert sorted(batch.inputs[batch.weights > 0, 0].tolist()) == [0, 1, 2]
     assert batch.lengths[batch.weights == 0].tolist() == [0] * 4
