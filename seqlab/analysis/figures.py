@@ -1,15 +1,16 @@
 """Figures of a run, drawn from what the run wrote down."""
 
-import json
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from seqlab.evaluation.interval import interval
-from seqlab.types import require
+from seqlab.training.loggers.jsonl import read_events
+from seqlab.types import Event, require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,10 +57,12 @@ def draw_learning_curves(curves: dict[str, dict[str, Curve]]) -> "Figure":
     figure = Figure(figsize=(4.2 * n_columns, 2.9 * n_rows + 0.7), layout="constrained")
     axes = list(figure.subplots(n_rows, n_columns, squeeze=False).flat)
     for axis, (metric, panel) in zip(axes, curves.items(), strict=False):
-        _dress(axis, metric, panel)
+        dress(axis, metric.replace("_", " "))
         axis.set_xlim(0, 1.03 * last_step)
+        fit_to(axis, metric, np.concatenate([values_ER.ravel() for _, values_ER in panel.values()]))
         for split, curve in panel.items():
-            _draw_curve(axis, curve, split, colours[split], STYLES[splits.index(split) % len(STYLES)])
+            draw_replicas(axis, curve, colours[split])
+            draw_mean(axis, curve, split, colours[split], STYLES[splits.index(split) % len(STYLES)])
     for axis in axes[len(curves) :]:
         axis.set_axis_off()
 
@@ -84,12 +87,17 @@ def draw_learning_curves(curves: dict[str, dict[str, Curve]]) -> "Figure":
 def read_curves(metrics_path: Path) -> dict[str, dict[str, Curve]]:
     """Read curves by metric and split: what evaluation sets measure first, "loss" before all, then by name."""
     require(metrics_path.is_file(), f"{metrics_path} is not there: expected the metrics.jsonl of a run.")
+    curves = arrange_curves(read_events(metrics_path))
+    require(bool(curves), f"{metrics_path} holds no event yet: nothing to draw.")
+    return curves
+
+
+def arrange_curves(events: Sequence[Event]) -> dict[str, dict[str, Curve]]:
+    """The curves of a record by metric and split, in the order of `read_curves`."""
     points: dict[str, dict[str, list[tuple[int, list[float]]]]] = defaultdict(lambda: defaultdict(list))
-    for line in metrics_path.read_text().splitlines():
-        event = json.loads(line)
-        for metric, values in event["values"].items():
-            points[metric][event["split"]].append((event["step"], values))
-    require(bool(points), f"{metrics_path} holds no event yet: nothing to draw.")
+    for event in events:
+        for metric, values in event.values.items():
+            points[metric][event.split].append((event.step, values))
 
     def rank(metric: str) -> tuple[bool, bool, str]:
         return set(points[metric]) == {"train"}, metric != "loss", metric
@@ -111,30 +119,41 @@ def _as_array(events: list[tuple[int, list[float]]]) -> np.ndarray:
     return np.where(np.isfinite(values_ER), values_ER, np.nan)
 
 
-def _draw_curve(axis: "Axes", curve: Curve, split: str, colour: str, style: str) -> None:
+def draw_replicas(axis: "Axes", curve: Curve, colour: str) -> None:
+    """Draw a thin line for each of several replicas."""
+    steps_E, values_ER = curve
+    if values_ER.shape[1] > 1:
+        axis.plot(steps_E, values_ER, color=colour, linewidth=0.6, alpha=0.35, zorder=1)
+
+
+def draw_mean(axis: "Axes", curve: Curve, label: str, colour: str, style: str) -> None:
+    """Draw the mean over the replicas and the band of its 95 % t-interval, within the limits that the axis has."""
     steps_E, values_ER = curve
     intervals = [interval(values_R) for values_R in values_ER]
     mean_E = np.array([each.mean for each in intervals])
     if values_ER.shape[1] > 1:
-        axis.plot(steps_E, values_ER, color=colour, linewidth=0.6, alpha=0.35, zorder=1)
         half_E = np.array([np.nan if each.half_width is None else each.half_width for each in intervals])
         # A logarithmic axis would drop the corners of a band that reaches below zero; it runs out of the panel instead.
         low_E = np.maximum(mean_E - half_E, axis.get_ylim()[0])
         # The outline is for a curve of one event, whose band has no width.
         axis.fill_between(steps_E, low_E, mean_E + half_E, color=colour, alpha=0.2, linewidth=1, zorder=2)
     marker = "o" if len(steps_E) <= MARKED_POINTS else None
-    axis.plot(steps_E, mean_E, style, color=colour, linewidth=1.8, marker=marker, markersize=3, label=split, zorder=3)
+    axis.plot(steps_E, mean_E, style, color=colour, linewidth=1.8, marker=marker, markersize=3, label=label, zorder=3)
 
 
-def _dress(axis: "Axes", metric: str, panel: dict[str, Curve]) -> None:
-    axis.set_title(metric.replace("_", " "), loc="left", fontsize=11)
+def dress(axis: "Axes", title: str) -> None:
+    """Give an axis over steps its title, ticks and grid."""
+    axis.set_title(title, loc="left", fontsize=11)
     axis.set_xlabel("step")
     from matplotlib.ticker import MaxNLocator
 
     axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     axis.spines[["top", "right"]].set_visible(False)
     axis.grid(alpha=0.25, linewidth=0.6)
-    values = np.concatenate([values_ER.ravel() for _, values_ER in panel.values()])
+
+
+def fit_to(axis: "Axes", metric: str, values: np.ndarray) -> None:
+    """Fit the axis of a metric to values: logarithmic for a loss, norm or rate that is positive and spans ten times."""
     values = values[~np.isnan(values)]
     if not values.size:
         axis.text(0.5, 0.5, "no finite value", transform=axis.transAxes, ha="center", va="center")

@@ -41,7 +41,7 @@ def collect(sweep_dir: Path) -> list[Row]:
     """Read the jobs of a Hydra multirun directory, in their order."""
     jobs = [path for path in sweep_dir.iterdir() if path.is_dir() and not path.name.startswith(".")]
     jobs.sort(key=lambda path: (not path.name.isdigit(), int(path.name) if path.name.isdigit() else 0, path.name))
-    return [Row(path.name, _read_overrides(path), _read_summary(path)) for path in jobs]
+    return [Row(path.name, _read_overrides(path), read_summary(path)) for path in jobs]
 
 
 def print_run_table(rows: Sequence[Row], console: Console | None = None) -> int:
@@ -55,7 +55,7 @@ def print_run_table(rows: Sequence[Row], console: Console | None = None) -> int:
     metrics = _pick_metrics(rows)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("job", no_wrap=True)
-    for name in _shorten(keys):
+    for name in shorten(keys):
         table.add_column(name, overflow="fold", min_width=6)
     table.add_column("status", no_wrap=True)
     table.add_column("step", no_wrap=True)
@@ -88,7 +88,8 @@ def _read_overrides(job: Path) -> dict[str, str]:
     return {key.lstrip("+~"): value for key, _, value in pairs}
 
 
-def _read_summary(job: Path) -> dict[str, Any]:
+def read_summary(job: Path) -> dict[str, Any]:
+    """The summary of a job; without one that can be read the job is "lost"."""
     file = job / "summary.json"
     if not file.exists():
         return {"status": "lost", "message": f"it ended without a summary, see {job}"}
@@ -104,7 +105,7 @@ def _differing_keys(rows: Sequence[Row]) -> list[str]:
     return [key for key in keys if len({overrides.get(key) for overrides in told}) > 1]
 
 
-def _shorten(keys: list[str]) -> list[str]:
+def shorten(keys: Sequence[str]) -> list[str]:
     """The last word of each key, where that is nobody else's."""
     last = [re.split(r"[./]", key)[-1] for key in keys]
     return [word if last.count(word) == 1 else key for key, word in zip(keys, last, strict=True)]
