@@ -14,7 +14,7 @@ from seqlab.training.run_directory import read_config
 from seqlab.training.settings import require_choice
 from seqlab.training.state import State
 
-CHECKPOINTS = ("best", "latest")
+CHECKPOINTS = ("best", "latest", "init")
 
 
 class Restored(NamedTuple):
@@ -26,6 +26,8 @@ class Restored(NamedTuple):
 def restore(config: DictConfig, devices: list[jax.Device]) -> Restored:
     """Build what the config of a command with `run` and `checkpoint` says, and read the checkpoint.
 
+    The checkpoint `init` is the state before the first update: no file, but made again from the run's seeds.
+
     Raises   UserError for a directory that holds no run or no checkpoint, and for parameters or a vocabulary that do
              not fit.
     """
@@ -36,8 +38,11 @@ def restore(config: DictConfig, devices: list[jax.Device]) -> Restored:
         config.task.learned_from = str(directory)
     parts = build(config)
     programs = Programs(parts.task, parts.sets, parts.model, parts.optimiser, parts.settings, devices, parts.seeds)
-    checkpoints = Checkpoints(directory / "checkpoints")
-    state, _ = checkpoints.restore(config.checkpoint, programs.state_like)
-    checkpoints.close()
+    if config.checkpoint == "init":
+        state = programs.init()
+    else:
+        checkpoints = Checkpoints(directory / "checkpoints")
+        state, _ = checkpoints.restore(config.checkpoint, programs.state_like)
+        checkpoints.close()
     keep_learned(parts.task, directory)
     return Restored(parts, programs, state)

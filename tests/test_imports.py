@@ -20,7 +20,7 @@ FLOORS = (
     ("seqlab.training", "seqlab.evaluation"),
     ("seqlab.build", "seqlab.cli", "seqlab.overrides", "seqlab.analysis"),
     ("seqlab.restore", "seqlab.pretrained"),
-    ("seqlab.train", "seqlab.evaluate", "seqlab.generate", "seqlab.report"),
+    ("seqlab.train", "seqlab.evaluate", "seqlab.generate", "seqlab.report", "seqlab.analyze"),
 )
 MAY_USE_HYDRA = (
     "seqlab.build",
@@ -31,6 +31,7 @@ MAY_USE_HYDRA = (
     "seqlab.train",
     "seqlab.evaluate",
     "seqlab.generate",
+    "seqlab.analyze",
 )
 NAMED_BY_YAML_ALONE = {
     target

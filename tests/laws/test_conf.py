@@ -8,7 +8,7 @@ from seqlab.overrides import CONF, bringing, groups, require_known_fields
 from seqlab.types import model_arguments
 
 CHOICES = [(group, choice) for group, choices in groups().items() for choice in choices]
-ADDED = ("experiment", "debug")
+ADDED = ("experiment", "debug", "analysis")
 
 
 def select(group: str, choice: str) -> list[str]:

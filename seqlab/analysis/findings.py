@@ -1,0 +1,90 @@
+"""What every analysis hands out, and how its curves over seeds are drawn."""
+
+import difflib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+from seqlab.analysis.figures import COLOURS
+from seqlab.evaluation.interval import interval
+from seqlab.types import Batch, Params, Task, require
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# matplotlib is imported where something is drawn: it is a fifth of what a command line has to load.
+
+
+class Findings(NamedTuple):
+    """Numbers by name, nested as they like, of arrays with the replicas first; and figures by file name."""
+
+    numbers: dict[str, Any]
+    figures: "dict[str, Figure]"
+
+
+class Analysis(Protocol):
+    """What looks at a model: a frozen dataclass, named by a YAML of conf/analysis.
+
+    `params_R` has a leading replica axis, also for one replica; the batch is one of the task's evaluation sets, of
+    which an analysis takes as many rows as it wants.
+
+    Raises   UserError for a model or a task that it does not fit.
+    """
+
+    def __call__(self, model: nn.Module, params_R: Params, task: Task, batch: Batch) -> Findings: ...
+
+
+def first_rows(batch: Batch, n: int) -> Batch:
+    """The first rows of a batch."""
+    return jax.tree.map(lambda leaf: leaf[:n], batch)
+
+
+def replicas(params_R: Params) -> list[Params]:
+    """The parameters of each replica."""
+    n = len(jax.tree.leaves(params_R)[0])
+    return [jax.tree.map(lambda leaf, r=r: leaf[r], params_R) for r in range(n)]
+
+
+def pick(kind: str, name: str, among: Mapping[str, Any]) -> Any:
+    """The entry of that name.
+
+    Raises   UserError with the nearest name.
+    """
+    near = difflib.get_close_matches(name, among, n=1, cutoff=0.0)
+    require(name in among, f"{kind} is {name!r}: expected one of {', '.join(among)} (nearest: {near[0]})")
+    return among[name]
+
+
+def draw_band(axis: "Axes", x_T: np.ndarray, values_RT: np.ndarray, label: str, colour: str, style: str = "-") -> None:
+    """Draw positive values on a logarithmic axis: the geometric mean over replicas and its 95 % t-interval.
+
+    Where a value is 0 or unknown in some replica, nothing is drawn.
+    """
+    positive_T = (values_RT > 0).all(0) & np.isfinite(values_RT).all(0)
+    log_RT = np.log10(np.where(positive_T, values_RT, 1))
+    of_T = [interval(values_R) for values_R in log_RT.T]
+    mean_T = np.where(positive_T, [each.mean for each in of_T], np.nan)
+    axis.plot(x_T, 10**mean_T, style, color=colour, linewidth=1.6, label=label)
+    if len(values_RT) > 1:
+        # An interval of two seeds can be hundreds of orders wide.
+        half_T = np.minimum([each.half_width or 0.0 for each in of_T], 300)
+        low_T, high_T = (np.clip(mean_T + sign * half_T, -300, 300) for sign in (-1, 1))
+        axis.fill_between(x_T, 10**low_T, 10**high_T, color=colour, alpha=0.18, linewidth=0)
+
+
+def dress(axis: "Axes", title: str, x: str, y: str) -> None:
+    """Give an axis its words and the house's look."""
+    axis.set_title(title, loc="left", fontsize=10)
+    axis.set_xlabel(x)
+    axis.set_ylabel(y)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(alpha=0.25, linewidth=0.6)
+
+
+def colour(n: int) -> str:
+    """The colour of the n-th line."""
+    return COLOURS[n % len(COLOURS)]

@@ -1,0 +1,212 @@
+"""Laws of the analyses, over every YAML that makes an encoder, and of each against a count or a loop by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sparing import is_variant, sparing
+
+from seqlab.analysis.findings import draw_band, first_rows, pick
+from seqlab.analysis.gradients import Gradients, align_ends, only_last_targets
+from seqlab.analysis.probe import apply_disturbed, disturbances, recurrent_parts
+from seqlab.build import build
+from seqlab.overrides import CONF
+from seqlab.types import Batch, UserError, model_arguments
+
+ROWS, T, F = 3, 7, 8  # four heads of two
+TASKS = {
+    "classifier": ("task=copy_first", f"task.length={T}", "task.vocab_size=3"),
+    "tagger": ("task=char_lm", f"task.length={T}"),
+    "bilm": ("task=bidirectional_lm", f"task.length={T}"),
+    "encoder_decoder": ("task=copy_sequence", "task.n_symbols=3", "task.vocab_size=3"),
+}
+SMALL = (f"model.encoder.features={F}", f"model.inputs.features={F}")
+
+
+def names(group):
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+def of_model(model, *overrides):
+    return (*TASKS[model], f"model={model}", *SMALL, *overrides)
+
+
+RNN = "model/cell=rnn"
+CASES = {
+    **{f"model={name}": of_model(name, RNN) for name in names("model")},
+    **{f"encoder={name}": of_model("classifier", f"model/encoder={name}") for name in ("stack", "identity")},
+    **{f"layer={name}": of_model("classifier", f"model/layer={name}", RNN) for name in names("model/layer")},
+    **{f"cell={name}": of_model("classifier", f"model/cell={name}") for name in names("model/cell")},
+    **{
+        f"mixer={name}": of_model("tagger", "model/encoder=transformer", f"model/mixer={name}")
+        for name in names("model/mixer")
+    },
+    **{f"decoder={name}": of_model("encoder_decoder", RNN, f"model/decoder={name}") for name in names("model/decoder")},
+    "reverse": of_model("classifier", RNN, "model.encoder.layer.reverse=true", "model.encoder.layer.zoneout=0.3"),
+    "deep": of_model("tagger", RNN, "model.encoder.n_layers=2", "model.encoder.norm=true"),
+}
+SPARED = [
+    *(f"cell={path.stem}" for path in (CONF / "model/cell").glob("*.yaml") if is_variant(path)),
+    *(f"cell={name}" for name in ("rnn", "lstm", "gru", "flax_gru", "gru_layer_norm", "lstm_peephole")),
+    *("encoder=stack", "layer=recurrent", "mixer=lstm", "mixer=gru", "model=tagger", "model=classifier"),
+    *("decoder=context", "decoder=soft", "decoder=hard", "decoder=fixed", "decoder=transformer", "deep"),
+]
+
+
+@pytest.fixture(scope="module")
+def looked_at(compose):
+    """The parts of a case, parameters of replicas drawn without compiling, and a few rows."""
+
+    def looked_at(overrides, n_replicas=1):
+        parts = build(compose("+debug=tiny", *overrides))
+        batch = first_rows(parts.sets["test"], ROWS)
+        shapes = jax.eval_shape(
+            lambda: parts.model.init(jax.random.key(0), *model_arguments(parts.model, batch), train=False)
+        )["params"]
+        rng = np.random.default_rng(1)
+        draw = lambda a: rng.normal(scale=0.5, size=(n_replicas, *a.shape)).astype(a.dtype)  # noqa: E731
+        return parts.model, jax.tree.map(draw, shapes), parts.task, batch
+
+    return looked_at
+
+
+def at(params_R, r):
+    return jax.tree.map(lambda leaf: leaf[r], params_R)
+
+
+@pytest.mark.parametrize("name", sparing(CASES, SPARED.__contains__))
+def test_gradients_reach_every_layer_of_every_model(looked_at, name):
+    model, params_R, task, batch = looked_at(CASES[name])
+    arguments = model_arguments(model, batch)
+
+    @jax.jit
+    def both(params):
+        δ = disturbances(model, params, arguments)
+        return model.apply({"params": params}, *arguments, train=False), apply_disturbed(model, params, δ, arguments)
+
+    # What is disturbed by nothing is the model.
+    np.testing.assert_allclose(*both(at(params_R, 0)), rtol=1e-4, atol=1e-5)
+    numbers, figures = Gradients(rows=ROWS, jacobian_rows=2, n_lags=2)(model, params_R, task, batch)
+    assert "inputs" in numbers["gradients"] and (len(numbers["gradients"]) > 1 or "identity" in name)
+    for layer, named in numbers["gradients"].items():
+        for what, norm_RT in named.items():
+            assert norm_RT.shape[0] == 1 and norm_RT.ndim == 2
+            assert np.isfinite(norm_RT).all() and (norm_RT > 0).any(), f"{layer} {what}"
+    recurrent = [named for named in numbers["gradients"].values() if "h" in named]
+    assert len(numbers["jacobians"]) == len(recurrent)
+    for named in numbers["jacobians"].values():
+        for values in named.values():
+            lag = values["lag"]
+            for statistic in values.keys() - {"lag"}:
+                assert values[statistic].shape == (1, len(lag)) and (values[statistic] >= 0).all()
+            assert (values["largest"] >= values["mean"]).all() and (values["largest"][0, 0] > 0)
+    panels = [axis for axis in figures["gradients"].axes if axis.axison]
+    assert len(panels) == 1 + len(recurrent) and all(axis.lines for axis in panels)
+
+
+def walk_by_hand(params, x_BTD, lengths):
+    """The states (C, h) of an LSTM before each step, its step, and its forget gates, row by row in loops."""
+    gates = params["encoder"]["layers_0"]["core"]["gates"]
+
+    def step(s, x):
+        C, h = s
+        f, i, o, c = jnp.split(x @ gates["kernel"] + h @ gates["recurrent_kernel"] + gates["bias"], 4)
+        C = jax.nn.sigmoid(f) * C + jax.nn.sigmoid(i) * jnp.tanh(c)
+        return (C, jax.nn.sigmoid(o) * jnp.tanh(C)), jax.nn.sigmoid(f)
+
+    rows = []
+    for x_TD, n in zip(x_BTD, lengths, strict=True):
+        states, forget = [(jnp.zeros(F), jnp.zeros(F))], []
+        for t in range(n):
+            s, f = step(states[-1], x_TD[t])
+            states.append(s)
+            forget.append(f)
+        rows.append((states, forget))
+    return rows, lambda s, x: step(s, x)[0]
+
+
+def test_gradients_and_jacobians_equal_an_explicit_loop_of_vjps(looked_at):
+    model, params_R, task, batch = looked_at(of_model("classifier", "model/cell=lstm"), n_replicas=2)
+    lengths = np.array([T, 4, 2])
+    batch = batch.replace(lengths=lengths)
+    analysis = Gradients(rows=ROWS, jacobian_rows=ROWS, n_lags=T)
+    numbers, _ = analysis(model, params_R, task, batch)
+    for r in range(2):
+        params = at(params_R, r)
+        x_BTD = recurrent_parts(model, params, model_arguments(model, batch))[0].x_BTD
+        rows, step = walk_by_hand(params, x_BTD, lengths)
+        gradients = {name: np.full((ROWS, T), np.nan) for name in ("C", "h")}
+        σ = {name: np.full((ROWS, T - 1, 3), np.nan) for name in ("C", "h")}
+        for b, (states, forget) in enumerate(rows):
+            n = lengths[b]
+
+            def loss(s, b=b, params=params):
+                logits = s[1] @ params["head"]["kernel"] + params["head"]["bias"]
+                return -jax.nn.log_softmax(logits)[batch.targets[b]]
+
+            λ = jax.grad(loss)(states[n])
+            units = [jax.tree.map(lambda e: jnp.asarray(e, jnp.float32), (np.eye(F)[k], np.zeros(F))) for k in range(F)]
+            units += [(h, C) for C, h in units]
+            cotangents, gone = units, np.ones(F)
+            for k in range(n):
+                for name, leaf in zip(("C", "h"), λ, strict=True):
+                    gradients[name][b, T - 1 - k] = np.linalg.norm(leaf)
+                t = n - 1 - k
+                _, pull = jax.vjp(lambda s, x=x_BTD[b, t], step=step: step(s, x), states[t])
+                λ, cotangents = pull(λ)[0], [pull(u)[0] for u in cotangents]
+                gone = gone * forget[t]
+                if k < n - 1:
+                    for j, name in enumerate(("C", "h")):
+                        J = np.stack([u[j] for u in cotangents[j * F : (j + 1) * F]])
+                        values = np.linalg.svd(J, compute_uv=False)
+                        σ[name][b, k] = values.max(), values.mean(), np.mean(gone)
+        for j, name in enumerate(("C", "h")):
+            found = numbers["gradients"]["layer 1"][name][r]
+            np.testing.assert_allclose(found, np.nanmean(gradients[name], 0), rtol=1e-4, atol=1e-7)
+            jacobians = numbers["jacobians"]["layer 1"][name]
+            assert (jacobians["lag"] == np.arange(1, T)).all()
+            for k, what in enumerate(("largest", "mean", "mean_alone")[: 3 - j]):
+                np.testing.assert_allclose(jacobians[what][r], np.nanmean(σ[name][..., k], 0), rtol=1e-4, atol=1e-7)
+
+
+def test_a_product_of_jacobians_keeps_its_bound_and_does_not_end_where_float32_does(looked_at):
+    """σ' ≤ 1 and spectral norm ½ give at most 2⁻ᵏ; the product is far below float32's least at the end."""
+    long = [o for o in of_model("classifier", RNN) if "length" not in o]
+    model, params_R, task, batch = looked_at([*long, "task.length=199"])
+    core = params_R["encoder"]["layers_0"]["core"]
+    (map_,) = core.values()
+    U = map_["recurrent_kernel"]
+    map_["recurrent_kernel"] = (0.5 * U / np.linalg.norm(U[0], 2)).astype(np.float32)
+    numbers, _ = Gradients(rows=1, jacobian_rows=1, n_lags=199)(model, params_R, task, batch)
+    h = numbers["jacobians"]["layer 1"]["h"]
+    assert (h["largest"][0] <= 0.5 ** h["lag"] * 1.0001).all() and 0 < h["largest"][0, -1] < 1e-50
+
+
+@pytest.mark.parametrize("extra", [(), (2,)])
+def test_the_last_target_alone_keeps_its_weight(extra):
+    weights = np.array([[1, 2, 0, 3], [0, 0.5, 0, 0], [0, 0, 0, 0]])
+    expected = np.array([[0, 0, 0, 3], [0, 0.5, 0, 0], [0, 0, 0, 0]])
+    wide = lambda a: jnp.asarray(np.broadcast_to(a.reshape(*a.shape, *[1] * len(extra)), (*a.shape, *extra)))  # noqa: E731
+    batch = Batch(inputs=jnp.zeros((3, 4)), lengths=None, targets=jnp.zeros((3, 4)), weights=wide(weights))
+    np.testing.assert_array_equal(only_last_targets(batch).weights, wide(expected))
+
+
+def test_rows_are_aligned_at_their_ends():
+    a = np.arange(1.0, 7).reshape(2, 3)
+    np.testing.assert_array_equal(align_ends(a, np.array([3, 1])), [[1, 2, 3], [np.nan, np.nan, 4]])
+    np.testing.assert_array_equal(align_ends(a, None), a)
+
+
+def test_a_band_is_the_interval_of_logarithms_and_has_gaps_at_zeros():
+    from matplotlib.figure import Figure
+
+    axis = Figure().subplots()
+    draw_band(axis, np.arange(3), np.array([[1.0, 10, 0], [100.0, 10, 5]]), "x", "red")
+    np.testing.assert_allclose(axis.lines[0].get_ydata(), [10, 10, np.nan])
+
+
+def test_mistakes_are_told(looked_at):
+    with pytest.raises(UserError, match=r"split is 'tst': expected one of validation, test .nearest: test."):
+        pick("split", "tst", {"validation": 1, "test": 2})
+    with pytest.raises(UserError, match="n_lags is 0"):
+        Gradients(n_lags=0)
