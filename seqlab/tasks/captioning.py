@@ -3,27 +3,24 @@
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from seqlab.data.padding import pad_rows
 from seqlab.data.pictures import read_picture, read_pictures
 from seqlab.data.records import Records
 from seqlab.data.vocabulary import Vocabulary
-from seqlab.tasks import objectives
 from seqlab.tasks.checks import require_size
-from seqlab.tasks.over_examples import Encoded, OverExamples
-from seqlab.tasks.text_scores import score_texts
-from seqlab.types import Array, Batch, Sums
-
-EOS = "<eos>"
+from seqlab.tasks.over_examples import Encoded
+from seqlab.tasks.writing import EOS, Writing
+from seqlab.types import Array, Batch
 
 
 @dataclasses.dataclass(frozen=True)
-class Captioning(OverExamples):
+class Captioning(Writing):
     """Look at a picture, then write what it shows, and say that this is the end.
 
         inputs    the picture: bytes, which a model reads as 0 … 1, or floats as they are
@@ -50,7 +47,6 @@ class Captioning(OverExamples):
     written_baseline: ClassVar[str] = "most frequent text"
     vocab_size: ClassVar[None] = None
     d_input: ClassVar[None] = None
-    target_per: ClassVar[str] = "sequence"
 
     def __post_init__(self) -> None:
         for size in ("min_count", "max_target_length"):
@@ -76,33 +72,20 @@ class Captioning(OverExamples):
         return self.learn("target_vocabulary", fit)
 
     @property
-    def n_outputs(self) -> int:
-        return self.target_vocabulary.size
-
-    @property
-    def eos(self) -> int:
-        return self.target_vocabulary.special(EOS)
-
-    @property
     def longest(self) -> tuple[int, int]:
         return 0, self.max_target_length
 
     def encode(self, records: Records, split: str) -> Encoded:
         image_BHWC = np.stack(read_pictures(records, "image", split, self.first))
-        texts = [self._encode_target(record["text"]) for record in records]
+        texts = [self.encode_target(record["text"]) for record in records]
         targets_BT, lengths_B, n_cut = pad_rows(texts, self.max_target_length)
         weights_BT = np.arange(targets_BT.shape[1]) < lengths_B[:, None]
         return Encoded.of(image_BHWC, None, targets_BT, weights_BT.astype(float), n_cut)
 
-    def measure(self, outputs: Array, batch: Batch) -> Sums:
-        return objectives.of_tokens(outputs, batch)
-
     def solve(self, batch: Batch) -> Array:
-        return jnp.broadcast_to(jnp.asarray(self._log_p_V), (*batch.targets.shape, self.n_outputs))
-
-    def decode_target(self, ids: Iterable[int]) -> str:
-        """The text that ids say."""
-        return self.target_vocabulary.decode(ids).strip()
+        # The compiler would take long to compute at once what follows from a constant.
+        log_p_V = lax.optimization_barrier(jnp.asarray(self._log_p_V))
+        return jnp.broadcast_to(log_p_V, (*batch.targets.shape, self.n_outputs))
 
     def texts(self, split: str) -> dict[str, list[str]]:
         """The references of a split: its texts as they are, neither cut nor with unknown words."""
@@ -114,17 +97,10 @@ class Captioning(OverExamples):
         most_frequent = min(counts, key=lambda text: (-counts[text], text))
         return [most_frequent] * len(self.records[split])
 
-    def score_written(self, hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-        """BLEU and chrF of texts that are written."""
-        return score_texts(hypotheses, references)
-
-    def _encode_target(self, text: str) -> np.ndarray:
-        return np.append(self.target_vocabulary.encode(text), np.int32(self.eos))
-
     @functools.cached_property
     def _log_p_V(self) -> np.ndarray:
         """ln p(y) in the training split, all of it, also where it is streamed."""
         n_V = np.zeros(self.n_outputs)
         for record in self.records["train"]:
-            np.add.at(n_V, self._encode_target(record["text"])[: self.max_target_length], 1)
+            np.add.at(n_V, self.encode_target(record["text"])[: self.max_target_length], 1)
         return np.log((n_V + 1 / len(n_V)) / (n_V.sum() + 1)).astype(np.float32)

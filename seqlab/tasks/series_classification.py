@@ -4,22 +4,20 @@ import dataclasses
 import functools
 from typing import ClassVar
 
-import jax.numpy as jnp
 import numpy as np
 
-from seqlab.data.classes import Classes
 from seqlab.data.padding import pad_rows
 from seqlab.data.records import Records
 from seqlab.data.scale import Scale
 from seqlab.data.steps import read_steps
-from seqlab.tasks import objectives
 from seqlab.tasks.checks import require_size
-from seqlab.tasks.over_examples import Encoded, OverExamples
-from seqlab.types import Array, Batch, Sums, require
+from seqlab.tasks.classification import Classification
+from seqlab.tasks.over_examples import Encoded
+from seqlab.types import require
 
 
 @dataclasses.dataclass(frozen=True)
-class SeriesClassification(OverExamples):
+class SeriesClassification(Classification):
     """Say which class a row of vectors is of, as who it is that speaks.
 
         inputs    the first `max_length` steps, in units of the training split: (x − mean) / deviation
@@ -32,7 +30,7 @@ class SeriesClassification(OverExamples):
     Shapes   inputs_BTD, lengths_B, targets_B; logits_BV with one of V for each class.
     Metrics  loss (cross-entropy, nats), accuracy.
     Raises   UserError for values that are not finite or not (T, D) with the D of the training split, a label that no
-             training record has, max_length < 1, and as `OverExamples`.
+             training record has, max_length < 1, and as `Classification`.
     Source   Kudo, Toyama, Shimbo 1999, Multidimensional curve classification using passing-through regions, Pattern
              Recognition Letters 20 (the data that are its default).
     """
@@ -40,7 +38,6 @@ class SeriesClassification(OverExamples):
     max_length: int = 400
     owner: ClassVar[str] = "series_classification"
     fields: ClassVar[tuple[str, ...]] = ("values", "label")
-    baseline: ClassVar[str] = "majority"
     vocab_size: ClassVar[None] = None
     target_per: ClassVar[str] = "row"
 
@@ -52,17 +49,9 @@ class SeriesClassification(OverExamples):
     def scale(self) -> Scale:
         return self.learn("scale", lambda: Scale.fit({"values": self._read(self.records["train"], "train")}))
 
-    @functools.cached_property
-    def classes(self) -> Classes:
-        return self.learn("classes", lambda: Classes.fit(record["label"] for record in self.records["train"]))
-
     @property
     def d_input(self) -> int:
         return len(self.scale.means["values"])
-
-    @property
-    def n_outputs(self) -> int:
-        return self.classes.size
 
     @property
     def longest(self) -> tuple[int, int]:
@@ -76,21 +65,7 @@ class SeriesClassification(OverExamples):
                 self.d_input == D, f"Record {i} of {split} has {D} components a step; those of train {self.d_input}."
             )
         x_BTD, lengths_B, n_cut = pad_rows([self.scale.apply("values", row) for row in rows], self.max_length)
-        labels_B = self.classes.encode([record["label"] for record in records], split)
-        return Encoded.of(x_BTD, lengths_B, labels_B, np.ones(len(records)), n_cut)
-
-    def measure(self, outputs: Array, batch: Batch) -> Sums:
-        told = outputs, batch.targets, batch.weights
-        return {"loss": objectives.cross_entropy(*told), "accuracy": objectives.accuracy(*told)}
-
-    def solve(self, batch: Batch) -> Array:
-        return jnp.broadcast_to(jnp.asarray(self._log_p_C), (len(batch.inputs), self.n_outputs))
-
-    @functools.cached_property
-    def _log_p_C(self) -> np.ndarray:
-        labels_N = self.classes.encode([record["label"] for record in self.records["train"]], "train")
-        n_C = 1.0 + np.bincount(labels_N, minlength=self.n_outputs)
-        return np.log(n_C / n_C.sum()).astype(np.float32)
+        return Encoded.of(x_BTD, lengths_B, self.encode_label(records, split), np.ones(len(records)), n_cut)
 
     def _read(self, records: Records, split: str) -> list[np.ndarray]:
         return [read_steps(record, ["values"], i, split)["values"] for i, record in enumerate(records)]

@@ -2,24 +2,24 @@
 
 import dataclasses
 import functools
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 
-from seqlab.data.classes import Classes
 from seqlab.data.padding import pad_rows
 from seqlab.data.records import Records
 from seqlab.data.vocabulary import TOKENS, Vocabulary
-from seqlab.tasks import objectives
 from seqlab.tasks.checks import require_size
-from seqlab.tasks.over_examples import Encoded, OverExamples
+from seqlab.tasks.classification import Classification
+from seqlab.tasks.over_examples import Encoded
 from seqlab.tasks.spans import TagKinds, measure_spans, tag_kinds
 from seqlab.types import Array, Batch, Sums, require
 
 
 @dataclasses.dataclass(frozen=True)
-class Tagging(OverExamples):
+class Tagging(Classification):
     """Say the tag of each token, as its part of speech.
 
         inputs    the first `max_length` tokens of a sentence, by default in lower case
@@ -31,7 +31,7 @@ class Tagging(OverExamples):
     Shapes   inputs_BT, lengths_B, targets_BT; logits_BTV with one of V for each tag.
     Metrics  loss (cross-entropy, nats), accuracy, both of tokens.
     Raises   UserError for a sentence with another number of tags than of tokens, a tag that no training record has, a
-             size out of range, and as `OverExamples`.
+             size out of range, and as `Classification`.
     Source   Petrov, Das, McDonald 2012, arXiv:1104.2086 (twelve tags for all languages); Charniak et al. 1993,
              Equations for part-of-speech tagging, AAAI (the baseline).
     """
@@ -61,19 +61,13 @@ class Tagging(OverExamples):
 
         return self.learn("vocabulary", fit)
 
-    @functools.cached_property
-    def classes(self) -> Classes:
-        return self.learn(
-            "classes", lambda: Classes.fit(tag for record in self.records["train"] for tag in record["tags"])
-        )
+    def labels_of(self, record: Mapping[str, Any]) -> Sequence[Any]:
+        """The labels that a sentence has: one a token."""
+        return record["tags"]
 
     @property
     def vocab_size(self) -> int:
         return self.vocabulary.size
-
-    @property
-    def n_outputs(self) -> int:
-        return self.classes.size
 
     @property
     def longest(self) -> tuple[int, int]:
@@ -90,10 +84,6 @@ class Tagging(OverExamples):
         tags_BT, _, _ = pad_rows(tags, self.max_length)
         told_BT = np.arange(ids_BT.shape[1]) < lengths_B[:, None]
         return Encoded.of(ids_BT, lengths_B, tags_BT, told_BT.astype(float), n_cut)
-
-    def measure(self, outputs: Array, batch: Batch) -> Sums:
-        told = outputs, batch.targets, batch.weights
-        return {"loss": objectives.cross_entropy(*told), "accuracy": objectives.accuracy(*told)}
 
     def solve(self, batch: Batch) -> Array:
         return jnp.asarray(self._log_p_VC)[batch.inputs]

@@ -7,19 +7,18 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 import numpy as np
 
-from seqlab.data.classes import Classes
 from seqlab.data.padding import pad_rows
 from seqlab.data.records import Records
 from seqlab.data.vocabulary import Vocabulary, require_kind
 from seqlab.nn.masks import valid_mask
-from seqlab.tasks import objectives
 from seqlab.tasks.checks import require_size
-from seqlab.tasks.over_examples import Encoded, OverExamples
-from seqlab.types import Array, Batch, Sums
+from seqlab.tasks.classification import Classification
+from seqlab.tasks.over_examples import Encoded
+from seqlab.types import Array, Batch
 
 
 @dataclasses.dataclass(frozen=True)
-class TextClassification(OverExamples):
+class TextClassification(Classification):
     """Say which class a text is of.
 
         inputs    the first `max_length` tokens of the text
@@ -32,7 +31,7 @@ class TextClassification(OverExamples):
     Shapes   inputs_BT, lengths_B, targets_B; logits_BV with one of V for each class.
     Metrics  loss (cross-entropy, nats), accuracy.
     Raises   UserError for a label that no training record has, fewer than two classes, a size out of range, and as
-             `OverExamples`.
+             `Classification`.
     Source   Pang, Lee, Vaithyanathan 2002, Thumbs up?, arXiv:cs/0205070, the task and the baseline (§5.1).
     """
 
@@ -66,31 +65,18 @@ class TextClassification(OverExamples):
 
         return self.learn("vocabulary", fit)
 
-    @functools.cached_property
-    def classes(self) -> Classes:
-        return self.learn("classes", lambda: Classes.fit(record["label"] for record in self.records["train"]))
-
     @property
     def vocab_size(self) -> int:
         return self.vocabulary.size
 
-    @property
-    def n_outputs(self) -> int:
-        return self.classes.size
-
     def encode(self, records: Records, split: str) -> Encoded:
         ids = [self.vocabulary.encode(record["text"]) for record in records]
         ids_BT, lengths_B, n_cut = pad_rows(ids, self.max_length)
-        labels_B = self.classes.encode([record["label"] for record in records], split)
-        return Encoded.of(ids_BT, lengths_B, labels_B, np.ones(len(records)), n_cut)
+        return Encoded.of(ids_BT, lengths_B, self.encode_label(records, split), np.ones(len(records)), n_cut)
 
     @property
     def longest(self) -> tuple[int, int]:
         return self.max_length, 0
-
-    def measure(self, outputs: Array, batch: Batch) -> Sums:
-        told = outputs, batch.targets, batch.weights
-        return {"loss": objectives.cross_entropy(*told), "accuracy": objectives.accuracy(*told)}
 
     def solve(self, batch: Batch) -> Array:
         told_BT1 = valid_mask(batch.lengths, batch.inputs.shape[1])[..., None]

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import jax.numpy as jnp
@@ -12,17 +12,14 @@ from jax import lax
 from seqlab.data.padding import pad_rows
 from seqlab.data.records import Records
 from seqlab.data.vocabulary import Vocabulary, require_kind
-from seqlab.tasks import objectives
 from seqlab.tasks.checks import require_size
-from seqlab.tasks.over_examples import Encoded, OverExamples
-from seqlab.tasks.text_scores import score_texts
-from seqlab.types import Array, Batch, Sums
-
-EOS = "<eos>"
+from seqlab.tasks.over_examples import Encoded
+from seqlab.tasks.writing import EOS, Writing
+from seqlab.types import Array, Batch
 
 
 @dataclasses.dataclass(frozen=True)
-class Translation(OverExamples):
+class Translation(Writing):
     """Read a text, then write what it is in another language, and say that this is the end.
 
         source    the first `max_length` tokens of the source
@@ -51,7 +48,6 @@ class Translation(OverExamples):
     baseline: ClassVar[str] = "unigram"
     written_baseline: ClassVar[str] = "copied source"
     d_input: ClassVar[None] = None
-    target_per: ClassVar[str] = "sequence"
 
     def __post_init__(self) -> None:
         require_kind(self.owner, self.kind)
@@ -74,20 +70,12 @@ class Translation(OverExamples):
         return self.vocabulary.size
 
     @property
-    def n_outputs(self) -> int:
-        return self.target_vocabulary.size
-
-    @property
-    def eos(self) -> int:
-        return self.target_vocabulary.special(EOS)
-
-    @property
     def longest(self) -> tuple[int, int]:
         return self.max_length, self.max_target_length
 
     def encode(self, records: Records, split: str) -> Encoded:
         sources = [self.encode_source(record["source"]) for record in records]
-        targets = [self._encode_target(record["target"]) for record in records]
+        targets = [self.encode_target(record["target"]) for record in records]
         ids_BS, lengths_B, _ = pad_rows(sources, self.max_length)
         targets_BT, target_lengths_B, _ = pad_rows(targets, self.max_target_length)
         n_cut = sum(
@@ -96,9 +84,6 @@ class Translation(OverExamples):
         )
         weights_BT = np.arange(targets_BT.shape[1]) < target_lengths_B[:, None]
         return Encoded.of(ids_BS, lengths_B, targets_BT, weights_BT.astype(float), n_cut)
-
-    def measure(self, outputs: Array, batch: Batch) -> Sums:
-        return objectives.of_tokens(outputs, batch)
 
     def solve(self, batch: Batch) -> Array:
         # The compiler would take minutes to compute at once what follows from a constant.
@@ -109,10 +94,6 @@ class Translation(OverExamples):
         """The ids of a text to translate."""
         return self.vocabulary.encode(text)
 
-    def decode_target(self, ids: Iterable[int]) -> str:
-        """The text that ids of the target's vocabulary say."""
-        return self.target_vocabulary.decode(ids).strip()
-
     def texts(self, split: str) -> dict[str, list[str]]:
         """The sources of a split, and the references: the targets as they are, neither cut nor with unknown words."""
         records = self.records[split]
@@ -122,18 +103,11 @@ class Translation(OverExamples):
         """What the baseline writes for the records of a split."""
         return self.texts(split)["source"]
 
-    def score_written(self, hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-        """BLEU and chrF of texts that are written."""
-        return score_texts(hypotheses, references)
-
     def _fit(self, field: str, *, spaces: bool, specials: Sequence[str] = ()) -> Vocabulary:
         texts = (record[field] for record in self.records["train"])
         return Vocabulary.fit(
             self.kind, texts, self.max_size, min_count=self.min_count, spaces=spaces, specials=specials
         )
-
-    def _encode_target(self, text: str) -> np.ndarray:
-        return np.append(self.target_vocabulary.encode(text), np.int32(self.eos))
 
     @functools.cached_property
     def _log_p_TV(self) -> np.ndarray:
@@ -141,7 +115,7 @@ class Translation(OverExamples):
         V = self.n_outputs
         n_TV = np.zeros((self.max_target_length, V))
         for record in self.records["train"]:
-            ids = self._encode_target(record["target"])[: self.max_target_length]
+            ids = self.encode_target(record["target"])[: self.max_target_length]
             n_TV[np.arange(len(ids)), ids] += 1
         p_V = (n_TV.sum(0) + 1 / V) / (n_TV.sum() + 1)
         return np.log((n_TV + V * p_V) / (n_TV.sum(1, keepdims=True) + V)).astype(np.float32)

@@ -5,21 +5,19 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-import jax.numpy as jnp
 import numpy as np
 
-from seqlab.data.classes import Classes
 from seqlab.data.padding import pad_rows
 from seqlab.data.pictures import read_picture, read_pictures
 from seqlab.data.records import Records
-from seqlab.tasks import objectives
 from seqlab.tasks.checks import require_size
-from seqlab.tasks.over_examples import Encoded, OverExamples
-from seqlab.types import Array, Batch, Sums, require
+from seqlab.tasks.classification import Classification
+from seqlab.tasks.over_examples import Encoded
+from seqlab.types import require
 
 
 @dataclasses.dataclass(frozen=True)
-class VideoClassification(OverExamples):
+class VideoClassification(Classification):
     """Say which class a film is of.
 
         inputs    its first `max_length` frames: bytes, which a model reads as 0 … 1, or floats as they are
@@ -30,14 +28,13 @@ class VideoClassification(OverExamples):
     Shapes   inputs_BTHWC, lengths_B, targets_B; logits_BV with one of V for each class.
     Metrics  loss (cross-entropy, nats), accuracy.
     Raises   UserError for a film that is not (T, H, W, C) of bytes or floats, or whose frames are not as those of the
-             first one of training, a label that no training record has, max_length < 1, and as `OverExamples`.
+             first one of training, a label that no training record has, max_length < 1, and as `Classification`.
     Source   Karpathy et al. 2014, Large-scale Video Classification with Convolutional Neural Networks, CVPR.
     """
 
     max_length: int = 100
     owner: ClassVar[str] = "video_classification"
     fields: ClassVar[tuple[str, ...]] = ("video", "label")
-    baseline: ClassVar[str] = "majority"
     vocab_size: ClassVar[None] = None
     d_input: ClassVar[None] = None
     target_per: ClassVar[str] = "row"
@@ -54,43 +51,13 @@ class VideoClassification(OverExamples):
     def image_shape(self) -> tuple[int, ...]:
         return self.first.shape[1:]
 
-    def labels_of(self, record: Mapping[str, Any]) -> Sequence[Any]:
-        """The labels that a film has: one."""
-        return [record["label"]]
-
-    @functools.cached_property
-    def classes(self) -> Classes:
-        return self.learn(
-            "classes", lambda: Classes.fit(label for r in self.records["train"] for label in self.labels_of(r))
-        )
-
-    @property
-    def n_outputs(self) -> int:
-        return self.classes.size
-
     @property
     def longest(self) -> tuple[int, int]:
         return self.max_length, 0
 
     def encode(self, records: Records, split: str) -> Encoded:
         video_BTHWC, lengths_B, n_cut = pad_rows(read_pictures(records, "video", split, self.first), self.max_length)
-        labels_B = self.classes.encode([record["label"] for record in records], split)
-        return Encoded.of(video_BTHWC, lengths_B, labels_B, np.ones(len(records)), n_cut)
-
-    def measure(self, outputs: Array, batch: Batch) -> Sums:
-        told = outputs, batch.targets, batch.weights
-        return {"loss": objectives.cross_entropy(*told), "accuracy": objectives.accuracy(*told)}
-
-    def solve(self, batch: Batch) -> Array:
-        return jnp.broadcast_to(jnp.asarray(self._log_p_C), (*batch.weights.shape, self.n_outputs))
-
-    @functools.cached_property
-    def _log_p_C(self) -> np.ndarray:
-        """ln p(c) in the training split, all of it, also where it is streamed."""
-        n_C = np.ones(self.n_outputs)
-        for i, record in enumerate(self.records["train"]):
-            np.add.at(n_C, self.classes.encode(self.labels_of(record), "train", i), 1)
-        return np.log(n_C / n_C.sum()).astype(np.float32)
+        return Encoded.of(video_BTHWC, lengths_B, self.encode_label(records, split), np.ones(len(records)), n_cut)
 
 
 @dataclasses.dataclass(frozen=True)

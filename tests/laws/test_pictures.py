@@ -19,8 +19,7 @@ from seqlab.data.splits import SPLITS
 from seqlab.evaluation.evaluate import finalise
 from seqlab.nn.filters import Filters
 from seqlab.tasks.captioning import Captioning
-from seqlab.tasks.image_classification import ImageClassification
-from seqlab.tasks.pixels import Pixels
+from seqlab.tasks.image_classification import ImageClassification, Pixels
 from seqlab.tasks.video_classification import VideoClassification, VideoTagging
 from seqlab.types import UserError, model_arguments
 

@@ -1,0 +1,62 @@
+"""What the tasks over examples share whose answers are classes."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from seqlab.data.classes import Classes
+from seqlab.data.records import Records
+from seqlab.tasks import objectives
+from seqlab.tasks.over_examples import OverExamples
+from seqlab.types import Array, Batch, Sums
+
+
+@dataclasses.dataclass(frozen=True)
+class Classification(OverExamples):
+    """Say a class, one for each row or one for each step: the classes of the training split.
+
+    Baseline majority: p(c) = (n(c) + 1) / (n + C), whatever is read.
+    Metrics  loss (cross-entropy, nats), accuracy.
+    Raises   UserError for a label that no training record has, and as `OverExamples`.
+    """
+
+    baseline: ClassVar[str] = "majority"
+
+    def labels_of(self, record: Mapping[str, Any]) -> Sequence[Any]:
+        """The labels that a record has: one."""
+        return [record["label"]]
+
+    @functools.cached_property
+    def classes(self) -> Classes:
+        records = self.records["train"]
+        return self.learn("classes", lambda: Classes.fit(label for r in records for label in self.labels_of(r)))
+
+    @property
+    def n_outputs(self) -> int:
+        return self.classes.size
+
+    def encode_label(self, records: Records, split: str) -> np.ndarray:
+        """The numbers of the labels of records that have one."""
+        return self.classes.encode([record["label"] for record in records], split)
+
+    def measure(self, outputs: Array, batch: Batch) -> Sums:
+        told = outputs, batch.targets, batch.weights
+        return {"loss": objectives.cross_entropy(*told), "accuracy": objectives.accuracy(*told)}
+
+    def solve(self, batch: Batch) -> Array:
+        # The compiler would take long to compute at once what follows from a constant.
+        log_p_C = lax.optimization_barrier(jnp.asarray(self._log_p_C))
+        return jnp.broadcast_to(log_p_C, (*batch.weights.shape, self.n_outputs))
+
+    @functools.cached_property
+    def _log_p_C(self) -> np.ndarray:
+        """ln p(c) in the training split, all of it, also where it is streamed."""
+        n_C = np.ones(self.n_outputs)
+        for i, record in enumerate(self.records["train"]):
+            np.add.at(n_C, self.classes.encode(self.labels_of(record), "train", i), 1)
+        return np.log(n_C / n_C.sum()).astype(np.float32)
