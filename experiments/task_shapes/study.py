@@ -84,8 +84,8 @@ ROWS = [
         "drawn scenes, 5,000",
         "sequence_accuracy",
         {
-            "convolutions, soft attention": "+experiment=captioning",
-            "convolutions, their mean alone": "+experiment=captioning model/decoder=fixed",
+            "convolutions, soft attention": "+experiment=captioning trainer.steps=500",
+            "convolutions, their mean alone": "+experiment=captioning trainer.steps=500 model/decoder=fixed",
         },
     ),
     *rows_of(
@@ -93,7 +93,10 @@ ROWS = [
         "many to one: pictures",
         "Fashion-MNIST, 70,000",
         "accuracy",
-        {"LeNet-5": "+experiment=lenet", "ViT, 2 × 64": "+experiment=vit"},
+        {
+            "LeNet-5": "+experiment=lenet trainer.steps=600",
+            "ViT, 2 × 64": "+experiment=vit trainer.steps=600",
+        },
     ),
     *rows_of(
         "pixels",
