@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,20 +39,26 @@ class Series:
         return interval(list(by_seed.values())) if by_seed else None
 
 
-def choose_axes(settings: Sequence[Setting]) -> tuple[Setting | None, Setting | None]:
-    """What to draw against what, where nobody says: the numbers with the most values, and what is no number by hue."""
-    chosen = [setting for setting in settings if setting.key not in (*SEEDS, *WORDS)]
+def choose_axes(
+    runs: Sequence[Run], settings: Sequence[Setting], hue: Setting | None = None
+) -> tuple[Setting | None, Setting | None]:
+    """What to draw against what, where nobody says: of the settings that all runs have, or else of all, the numbers
+    with the most values, and what is no number by hue."""
+    free = [setting for setting in settings if setting.key not in (*SEEDS, *WORDS) and setting is not hue]
+    there = [k for k, run in enumerate(runs) if run.best]
+    everywhere = [setting for setting in free if all(setting.values[k] != ABSENT for k in there)]
+    chosen = everywhere or free
     if not chosen:
-        return None, None
+        return None, hue
     x = max(chosen, key=lambda setting: (setting.is_numeric, setting.n_values))
-    others = [setting for setting in chosen if setting is not x and not is_told_by(setting, [x])]
-    return x, min(others, key=lambda setting: (setting.is_numeric, -setting.n_values), default=None)
+    others = [setting for setting in chosen if setting is not x and not is_told_by(setting, [x], runs)]
+    return x, hue or min(others, key=lambda setting: (setting.is_numeric, -setting.n_values), default=None)
 
 
 def arrange_series(runs: Sequence[Run], settings: Sequence[Setting], x: Setting, hue: Setting | None) -> list[Series]:
     """Sort the runs into series: by `hue`, and by every other setting in which they differ, so that none is pooled."""
     known = [x, *([hue] if hue else [])]
-    rest = [s for s in settings if s not in known and s.key not in (*SEEDS, *WORDS) and not is_told_by(s, known)]
+    rest = [s for s in settings if s not in known and s.key not in (*SEEDS, *WORDS) and not is_told_by(s, known, runs)]
     groups: dict[tuple[str, ...], dict[str, list[Run]]] = {}
     by = [*([hue] if hue else []), *rest]
     for k, run in enumerate(runs):
@@ -65,17 +71,17 @@ def arrange_series(runs: Sequence[Run], settings: Sequence[Setting], x: Setting,
     for values, runs_at in groups.items():
         colour = colours.index(values[0] if hue else values)
         told = [f"{setting.label} {value}" for setting, value in zip(by, values, strict=True) if value != ABSENT]
-        if len(told) > MOST_TOLD:
+        if len(by) > MOST_TOLD:
             told = [run.name for runs_there in runs_at.values() for run in runs_there]
         series.append(Series(", ".join(told) or "all runs", colour, seen.count(colour), runs_at))
         seen.append(colour)
     return series
 
 
-def is_told_by(setting: Setting, others: Sequence[Setting]) -> bool:
-    """Whether a setting has, where it is there, one value wherever the others have theirs."""
-    rows = zip(setting.values, zip(*(other.values for other in others), strict=True), strict=True)
-    pairs = {(there, value) for value, there in rows if value != ABSENT}
+def is_told_by(setting: Setting, others: Sequence[Setting], runs: Sequence[Run]) -> bool:
+    """Whether a setting has, in the runs that have measured something, one value wherever the others have theirs."""
+    rows = zip(runs, setting.values, zip(*(other.values for other in others), strict=True), strict=True)
+    pairs = {(there, value) for run, value, there in rows if run.best}
     return len(pairs) == len({there for there, _ in pairs})
 
 
@@ -90,35 +96,38 @@ def order_values(x: Setting, series: Sequence[Series]) -> list[str]:
 def draw_comparison(metric: str, x: Setting, series: Sequence[Series]) -> str:
     """An `<svg>` of a metric at the best step against `x`: mean, 95 % t-interval, a dot a seed, and the baseline."""
     values = order_values(x, series)
-    places = _place(x, values)
+    places = {value: float(value) if x.is_numeric else float(k) for k, value in enumerate(values)}
+    baselines = {value: told for value in values if (told := _baseline(metric, value, series)) is not None}
     points = [
-        (k, each, {v: each.measured(v, metric) for v in values if v in each.runs_at}) for k, each in enumerate(series)
+        {value: point for value in values if value in each.runs_at and (point := each.measured(value, metric))}
+        for each in series
     ]
-    everything = [value for _, _, told in points for each in told.values() if each for value in each.values]
-    baselines = {value: _baseline(metric, value, series) for value in values}
-    everything += [value for value in baselines.values() if value is not None]
+    everything = [value for told in points for point in told.values() for value in point.values]
+    everything += baselines.values()
+    # Points at the same place stand side by side: so many of the figure's points apart.
+    apart = min(4.0, 20 / len(series)) if x.is_numeric else min(24.0, 160 / len(values) / len(series))
 
     def paint(axis: "Axes") -> None:
+        from matplotlib.transforms import offset_copy
+
         dress(axis, metric)
         axis.set_xlabel(x.key)
         fit_to(axis, metric, np.where(np.isfinite(everything), everything, np.nan))
-        _set_places(axis, x, values, places)
-        for k, each, told in points:
-            shift = 0.0 if x.is_numeric else 0.6 * ((k + 0.5) / len(points) - 0.5)
-            at = {value: places[value] + shift for value, point in told.items() if point is not None}
-            means = [told[value].mean for value in at]  # type: ignore[union-attr]
-            halves = [told[value].half_width or 0.0 for value in at]  # type: ignore[union-attr]
-            colour = series_colour(each.colour)
+        _set_places(axis, x, list(places), list(places.values()))
+        for k, (each, told) in enumerate(zip(series, points, strict=True)):
+            colour, marker = series_colour(each.colour), MARKERS[k % len(MARKERS)][0]
             line = DASHES[each.dash % len(DASHES)] if x.is_numeric else ""
-            marker = MARKERS[k % len(MARKERS)][0]
-            axis.errorbar(
-                list(at.values()), means, halves, color=colour, linestyle=line, marker=marker, markersize=5, capsize=3
-            )
-            for value, place in at.items():
-                seeds = told[value].values  # type: ignore[union-attr]
-                axis.plot([place] * len(seeds), seeds, ".", color=colour, markersize=3, alpha=0.5)
-        known = {places[value]: told for value, told in baselines.items() if told is not None}
-        axis.plot(list(known), list(known.values()), "_:", color=TEXT, markersize=14)
+            aside = (k - (len(series) - 1) / 2) * apart
+            moved = offset_copy(axis.transData, axis.get_figure(root=True), aside, units="points")
+            look: dict[str, Any] = {"color": colour, "transform": moved}
+            at = [places[value] for value in told]
+            halves = [np.nan if point.half_width is None else point.half_width for point in told.values()]
+            means = [point.mean for point in told.values()]
+            axis.errorbar(at, means, halves, linestyle=line, marker=marker, markersize=5, capsize=3, **look)
+            for place, point in zip(at, told.values(), strict=True):
+                axis.plot([place] * len(point.values), point.values, ".", markersize=3, alpha=0.5, **look)
+        at = [places[value] for value in baselines]
+        axis.plot(at, list(baselines.values()), "_:", color=TEXT, markersize=14)
 
     return draw(f"{metric} against {x.key}", paint)
 
@@ -128,24 +137,21 @@ def _baseline(metric: str, value: str, series: Sequence[Series]) -> float | None
     return told.pop() if len(told) == 1 else None
 
 
-def _place(x: Setting, values: Sequence[str]) -> dict[str, float]:
-    if x.is_numeric:
-        return {value: float(value) for value in values}
-    return {value: float(k) for k, value in enumerate(values)}
-
-
-def _set_places(axis: "Axes", x: Setting, values: Sequence[str], places: dict[str, float]) -> None:
+def _set_places(axis: "Axes", x: Setting, values: Sequence[str], places: Sequence[float]) -> None:
     from matplotlib.ticker import NullLocator
 
-    numbers = [places[value] for value in values]
-    if x.is_numeric and min(numbers) > 0 and max(numbers) / min(numbers) >= 8:
+    low, high = min(places), max(places)
+    if not x.is_numeric:
+        axis.set_xlim(-0.6, len(values) - 0.4)
+    elif low > 0 and high / low >= 8:
         axis.set_xscale("log")
         axis.xaxis.set_minor_locator(NullLocator())
-    elif not x.is_numeric:
-        axis.set_xlim(-0.6, len(values) - 0.4)
+        axis.set_xlim(low / (high / low) ** 0.08, high * (high / low) ** 0.08)
+    else:
+        margin = 0.08 * (high - low) or 0.5
+        axis.set_xlim(low - margin, high + margin)
     if not x.is_numeric or len(values) <= 8:
-        longest = max(len(value) for value in values)
-        turned = longest * len(values) > 42
-        axis.set_xticks(numbers, values, rotation=30 if turned else 0, ha="right" if turned else "center")
+        turned = max(map(len, values)) * len(values) > 42
+        axis.set_xticks(places, values, rotation=30 if turned else 0, ha="right" if turned else "center")
         if turned:
             axis.set_position((0.15, 0.3, 0.82, 0.6))

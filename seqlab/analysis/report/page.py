@@ -2,10 +2,13 @@
 
 import base64
 import html
+import io
 import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
+
+from PIL import Image
 
 from seqlab.analysis.figures import COLOURS
 from seqlab.analysis.report.comparison import MARKERS, Series
@@ -33,7 +36,7 @@ def write_runs(runs: Sequence[Run], columns: Sequence[Column], links: Sequence[s
     """The table of runs, and why those did not complete that did not."""
     rows = zip(*(column.cells for column in columns), strict=True)
     body = "".join(
-        f"<tr>{_name(cells[0], link)}{''.join(map(_cell, columns[1:], cells[1:]))}</tr>\n"
+        f"<tr>{_name(cells[0], link)}{''.join(_cell(columns, k, cells[k]) for k in range(1, len(columns)))}</tr>\n"
         for link, cells in zip(links, rows, strict=True)
     )
     troubles = "".join(
@@ -67,17 +70,20 @@ def write_comparison(
     )
 
 
-def write_curves(labels: Sequence[str], looks: Sequence[tuple[int, int]], figures: Sequence[str]) -> str:
-    """The learning curves of all runs, with their legend; pointing at a run in it makes its curves stand out."""
+def write_curves(keys: Sequence[tuple[int, str, tuple[int, int]]], figures: Sequence[str]) -> str:
+    """The learning curves of all runs, with their legend; pointing at a run in it makes its curves stand out.
+
+    `keys`: the number of each run, its label, and its colour and dash.
+    """
     legend = "".join(
         f'<li><button type=button data-series="{k}"><svg viewBox="0 0 36 10" aria-hidden="true"><line x1="0" y1="5" '
         f'x2="36" y2="5" stroke-width="3" style="stroke: var(--series-{colour % len(COLOURS)})" '
         f'stroke-dasharray="{DASH_ARRAYS[dash % len(DASH_ARRAYS)]}"/></svg>{_text(label)}</button></li>\n'
-        for k, (label, (colour, dash)) in enumerate(zip(labels, looks, strict=True))
+        for k, label, (colour, dash) in keys
     )
     return (
         "<section class=curves>\n<h2>Learning curves</h2>\n<p class=faint>Line: mean over seeds; band: its 95 % "
-        f"t-interval. Point at a run to make it stand out.</p>\n<ul class=legend>\n{legend}</ul>\n"
+        f"t-interval. Point at a run, or tap it, to make it stand out.</p>\n<ul class=legend>\n{legend}</ul>\n"
         f"<div class=grid>\n{''.join(figures)}</div>\n</section>\n"
     )
 
@@ -128,12 +134,11 @@ def _name(cell: Cell, link: str) -> str:
     )
 
 
-def _cell(column: Column, cell: Cell) -> str:
+def _cell(columns: Sequence[Column], k: int, cell: Cell) -> str:
     unknown = cell.value is None or (isinstance(cell.value, float) and math.isnan(cell.value))
     value = "" if unknown else f' data-value="{_text(str(cell.value))}"'
-    classes = ["number"] if isinstance(cell.value, int | float) or cell.value is None else []
-    classes += ["bad"] if column.label == "status" and cell.text not in DONE else []
-    return f'<td class="{" ".join(classes)}"{value}{_title(cell.title)}>{_text(cell.text)}</td>'
+    bad = ["bad"] if columns[k].label == "status" and cell.text not in DONE else []
+    return f'<td class="{" ".join([*_classes(columns, k), *bad])}"{value}{_title(cell.title)}>{_text(cell.text)}</td>'
 
 
 def _title(text: str) -> str:
@@ -150,11 +155,19 @@ def _count_runs(runs: Sequence[Run]) -> str:
 
 
 def _picture(path: Path) -> str:
-    kind = "svg+xml" if path.suffix == ".svg" else "png"
-    data = base64.b64encode(path.read_bytes()).decode()
+    """A figure inside the page. A drawing stays what it is; a picture is packed, since the file itself is at hand."""
+    try:
+        kind, data = "svg+xml", path.read_bytes()
+        if path.suffix == ".png":
+            packed = io.BytesIO()
+            Image.open(path).convert("RGB").save(packed, format="WEBP", quality=80)
+            kind, data = "webp", packed.getvalue()
+    except OSError as error:
+        return f"<p class=bad>{_text(path.name)} cannot be read: {_text(str(error))}</p>\n"
+    name = _text(path.stem.replace("_", " "))
     return (
-        f'<figure><img loading=lazy alt="{_text(path.stem)}" src="data:image/{kind};base64,{data}">'
-        f"<figcaption>{_text(path.stem.replace('_', ' '))}</figcaption></figure>\n"
+        f'<figure><img loading=lazy alt="{name}" src="data:image/{kind};base64,{base64.b64encode(data).decode()}">'
+        f"<figcaption>{name}</figcaption></figure>\n"
     )
 
 

@@ -59,7 +59,8 @@ def make_report(
     looks = choose_looks(runs, by_hue)
     curves = draw_curves(runs, looks)
     if curves:
-        sections.append(page.write_curves(labels, looks, list(curves.values())))
+        keys = [(k, labels[k], looks[k]) for k, run in enumerate(runs) if run.events]
+        sections.append(page.write_curves(keys, list(curves.values())))
     sections.append(page.write_each(runs, labels, links))
 
     out.mkdir(parents=True, exist_ok=True)
@@ -78,11 +79,10 @@ def _choose(
 ) -> tuple[Setting | None, Setting | None]:
     by_hue = find_setting(hue, runs, settings) if hue else None
     if x is None:
-        by_x, other = choose_axes([setting for setting in settings if setting is not by_hue])
-        return by_x, by_hue or other
+        return choose_axes(runs, settings, by_hue)
     by_x = find_setting(x, runs, settings)
     require(by_x is not by_hue, f"x={x} and hue={hue} are the same setting, {by_x.key}: leave one out.")
-    return by_x, by_hue or choose_axes([setting for setting in settings if setting is not by_x])[0]
+    return by_x, by_hue or choose_axes(runs, [setting for setting in settings if setting is not by_x])[0]
 
 
 def _choose_metrics(runs: Sequence[Run], metric: str | None) -> list[str]:
@@ -97,7 +97,7 @@ def _choose_metrics(runs: Sequence[Run], metric: str | None) -> list[str]:
 
 def _label(k: int, run: Run, settings: Sequence[Setting]) -> str:
     told = [f"{setting.label} {setting.values[k]}" for setting in settings if setting.values[k] != ABSENT]
-    return f"{run.name}: {', '.join(told)}" if 0 < len(told) <= MOST_TOLD else run.name
+    return f"{run.name}: {', '.join(told)}" if told and len(settings) <= MOST_TOLD else run.name
 
 
 def _describe(x: Setting, series: Sequence[Series], metrics: Sequence[str]) -> str:
@@ -106,10 +106,12 @@ def _describe(x: Setting, series: Sequence[Series], metrics: Sequence[str]) -> s
     fewest, most = (choose((len(point.values) for point in points), default=0) for choose in (min, max))
     n_seeds = f"{fewest} to {most} seeds" if fewest < most else "one seed" if most == 1 else f"{most} seeds"
     has_baseline = any(m in run.baseline for each, value in there for run in each.runs_at[value] for m in metrics)
+    early = [run.name for each, value in there for run in each.runs_at[value] if run.status not in DONE]
     told = [
         f"At each run's best step, against {x.key}; {n_seeds} a point",
         *(["bars: 95 % t-interval, dots: each seed"] if most > 1 else []),
         *(["dotted: the baseline"] if has_baseline else []),
+        *([f"not completed: {', '.join(early)}"] if early else []),
     ]
     return f"{'; '.join(told)}."
 

@@ -1,6 +1,7 @@
 """What differs between the configs of runs."""
 
 import dataclasses
+import math
 import re
 from collections.abc import Sequence
 
@@ -35,22 +36,23 @@ class Setting:
 
 
 def to_number(text: str) -> float | None:
-    """The number that a text is, if it is one."""
+    """The finite number that a text is, if it is one."""
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         return None
+    return number if math.isfinite(number) else None
 
 
 def differing_settings(runs: Sequence[Run]) -> list[Setting]:
     """The settings in which runs differ: first those that a command line has changed, then in the config's order.
 
-    A key differs when the runs that have it give it two values; what only one choice of a class has is no difference
-    of its own. Keys that have the same values in all runs, as when one refers to the other, are one setting.
+    A key that some runs lack is a difference too, unless they lack it because they have chosen another class. Keys
+    that have the same values in all runs, as when one refers to the other, are one setting.
     """
     keys = dict.fromkeys(key for run in runs for key in run.settings or {} if key.split(".")[0] not in LEFT_OUT)
     columns = {key: _column(runs, key) for key in keys}
-    differing = [key for key in keys if len({*columns[key]} - {ABSENT}) > 1]
+    differing = [key for key in keys if len({*columns[key]} - {ABSENT}) > 1 or _is_lacked(runs, key)]
     changed = {match for run in runs for name, _ in _pairs(run) for match in _matches(name, differing)[:1]}
     differing.sort(key=lambda key: key not in changed)
     together: dict[tuple[str, ...], list[str]] = {}
@@ -98,9 +100,21 @@ def _matches(name: str, keys: Sequence[str] | dict[str, Setting] | dict[str, Non
 
 def _column(runs: Sequence[Run], key: str) -> tuple[str, ...]:
     values = [_value(run, key) for run in runs]
-    # A class by its name, unless two have the same.
+    # 1 and 1.0 are the same number, a class goes by its name unless two have the same.
+    first: dict[float, str] = {}
+    values = [value if (number := to_number(value)) is None else first.setdefault(number, value) for value in values]
     short = {value: value.rpartition(".")[2] if isinstance(value, ClassPath) else value for value in values}
     return tuple(short[value] if len({*short.values()}) == len(short) else value for value in values)
+
+
+def _is_lacked(runs: Sequence[Run], key: str) -> bool:
+    """Whether a run lacks a key though it has the classes within which others have it."""
+    told = [run.settings for run in runs if run.settings is not None]
+    having = [settings for settings in told if key in settings]
+    parts = key.split(".")
+    outer = [".".join(parts[:k]) for k in range(1, len(parts))]
+    chosen = {name: {settings.get(name) for settings in having} for name in outer}
+    return any(all(settings.get(name) in chosen[name] for name in outer) for settings in told if key not in settings)
 
 
 def _value(run: Run, key: str) -> str:

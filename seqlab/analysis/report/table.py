@@ -49,7 +49,7 @@ def make_columns(runs: Sequence[Run], settings: Sequence[Setting], metrics: Sequ
         cells = tuple(Cell(value, _sortable(value)) for value in setting.values)
         columns.append(Column(setting.label, cells, title=" = ".join([setting.key, *setting.also])))
     columns.append(column("status", lambda run: Cell(run.status, run.status, run.message)))
-    columns.append(column("steps", lambda run: _count(run, "steps")))
+    columns.append(column("steps done", lambda run: _count(run, "steps")))
     columns.append(column("best step", lambda run: _count(run, "best_step")))
     for metric in metrics:
         columns.append(column("best", lambda run, m=metric: _measured(run, run.best.get(m)), metric))  # type: ignore[misc]
@@ -117,7 +117,7 @@ def _spread(measures: Measures, names: Sequence[str]) -> list[float | str | None
 
 def _sortable(text: str) -> float | str | None:
     number = to_number(text)
-    return None if text == ABSENT else text if number is None else number
+    return None if text in (ABSENT, "null") else text if number is None else number
 
 
 def _measured(run: Run, told: Interval | None) -> Cell:
