@@ -44,9 +44,8 @@ def analyze(config: DictConfig) -> float:
         "numbers": plain(findings.numbers),
     }
     write_whole(directory / "numbers.json", to_json(record, indent=1) + "\n")
-    seeds = f"{len(parts.seeds)} seeds: mean, band: its 95 % t-interval" if len(parts.seeds) > 1 else "one seed"
     for file, figure in findings.figures.items():
-        title = f"{config.name}, {checkpoint} (step {step}), {config.split} set, {seeds}"
+        title = f"{config.name}, {checkpoint} (step {step}), {config.split} set"
         figure.suptitle(title, x=0.005, ha="left", fontsize=9)
         figure.savefig(directory / f"{file}.png", dpi=150)
         print(directory / f"{file}.png")

@@ -85,6 +85,16 @@ def dress(axis: "Axes", title: str, x: str, y: str) -> None:
     axis.grid(alpha=0.25, linewidth=0.6)
 
 
+def caption(figure: "Figure", text: str) -> None:
+    """Say below a figure how it is to be read."""
+    figure.supxlabel(text, fontsize=8, x=0.005, ha="left", color="0.35")
+
+
+def tell_seeds(n: int) -> str:
+    """What a curve of `draw_band` shows of n replicas."""
+    return f"geometric mean of {n} seeds, band: its 95 % t-interval" if n > 1 else "one seed"
+
+
 def colour(n: int) -> str:
     """The colour of the n-th line."""
     return COLOURS[n % len(COLOURS)]

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seqlab.analysis.findings import Findings, colour, draw_band, dress, first_rows, replicas
+from seqlab.analysis.findings import Findings, caption, colour, draw_band, dress, first_rows, replicas, tell_seeds
 from seqlab.analysis.probe import (
     RecurrentPart,
     apply_disturbed,
@@ -184,6 +184,8 @@ def draw(norms: Norms, jacobians: Jacobians) -> "Figure":
         axis.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
     for axis in axes[n_panels:]:
         axis.set_axis_off()
+    n_replicas = len(next(iter(norms["inputs"].values())))
+    caption(figure, f"{tell_seeds(n_replicas)}; what is exactly 0 is not drawn")
     return figure
 
 

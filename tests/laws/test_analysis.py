@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sparing import is_variant, sparing
 
+from seqlab.analysis.attention_maps import AttentionMaps, describe_heads, roll_out
 from seqlab.analysis.findings import draw_band, first_rows, pick
 from seqlab.analysis.gradients import Gradients, align_ends, only_last_targets
 from seqlab.analysis.probe import apply_disturbed, disturbances, recurrent_parts
@@ -182,6 +183,61 @@ def test_a_product_of_jacobians_keeps_its_bound_and_does_not_end_where_float32_d
     assert (h["largest"][0] <= 0.5 ** h["lag"] * 1.0001).all() and 0 < h["largest"][0, -1] < 1e-50
 
 
+LOOKING = {
+    "self": of_model("tagger", "model/encoder=transformer"),
+    "bilm": of_model("bilm", "model/encoder=transformer", "model.encoder.n_layers=1"),
+    "mixer": of_model("tagger", "model/encoder=transformer", "model.encoder.mixer.window=3"),
+    **{
+        f"decoder={name}": of_model("encoder_decoder", "model/encoder=transformer", f"model/decoder={name}")
+        for name in names("model/decoder")
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "name", sparing(LOOKING, {"bilm", "mixer", "decoder=fixed", "decoder=context", "decoder=hard"}.__contains__)
+)
+def test_rows_of_attention_sum_to_one_over_what_may_be_looked_at(looked_at, name):
+    model, params_R, task, batch = looked_at(LOOKING[name], n_replicas=2)
+    numbers, figures = AttentionMaps(rows=ROWS)(model, params_R, task, batch)
+    n = len(numbers["inputs"])
+    for layer, w_HTS in numbers["maps"].items():
+        of_source = layer == "decoder" or layer.endswith("source")
+        assert w_HTS.shape[1:] == (
+            (len(numbers["targets"]), n)
+            if of_source
+            else 2 * (len(numbers["targets"] if "dec" in layer else range(n)),)
+        )
+        np.testing.assert_allclose(w_HTS.sum(-1), 1, atol=1e-4)
+        if not of_source:
+            assert (np.triu(w_HTS, 1) == 0).all() and (name != "mixer" or (np.tril(w_HTS, -3) == 0).all())
+    for R_TT in numbers["rollout"].values():
+        np.testing.assert_allclose(R_TT.sum(-1), 1, atol=1e-4)
+    for named in numbers["heads"].values():
+        assert (named["entropy"] >= 0).all() and (named["entropy"] <= np.log(len(batch.inputs[0])) + 1e-4).all()
+        assert all(len(values) == 2 and np.isfinite(values).all() for values in named.values())
+    assert ("decoder_source_attention" in figures) == (name in ("decoder=soft", "decoder=transformer"))
+    n_layers = {"bilm": 2}.get(name, 2 + 4 * (name == "decoder=transformer") + (name == "decoder=soft"))
+    assert len(numbers["maps"]) == n_layers and "heads" in figures
+
+
+def test_a_rollout_is_the_product_of_the_layers_with_their_residuals():
+    w = [np.array([[1.0, 0], [0.5, 0.5]]), np.array([[1.0, 0], [1.0, 0]])]
+    np.testing.assert_allclose(roll_out(w), [[1, 0], [0.5 + 0.5 * 0.25, 0.5 * 0.75]])
+    # Who looks at nothing stays what it was.
+    np.testing.assert_allclose(roll_out([np.zeros((2, 2))]), np.eye(2))
+
+
+def test_heads_are_described_over_real_steps():
+    w_BHTS = np.zeros((2, 1, 3, 3))
+    w_BHTS[0, 0] = [[1, 0, 0], [0.5, 0.5, 0], [0, 0, 1]]
+    w_BHTS[1, 0, :, 0] = 1
+    batch = Batch(inputs=np.zeros((2, 3)), lengths=np.array([2, 3]), targets=None, weights=None)
+    found = describe_heads(w_BHTS, batch, "layer 1")
+    np.testing.assert_allclose(found["entropy"], [np.log(2) / 5])
+    np.testing.assert_allclose(found["distance"], [(0.5 + 0 + 1 + 2) / 5])
+
+
 @pytest.mark.parametrize("extra", [(), (2,)])
 def test_the_last_target_alone_keeps_its_weight(extra):
     weights = np.array([[1, 2, 0, 3], [0, 0.5, 0, 0], [0, 0, 0, 0]])
@@ -210,3 +266,8 @@ def test_mistakes_are_told(looked_at):
         pick("split", "tst", {"validation": 1, "test": 2})
     with pytest.raises(UserError, match="n_lags is 0"):
         Gradients(n_lags=0)
+    parts = looked_at(of_model("classifier", RNN))
+    with pytest.raises(UserError, match="Classifier has no attention whose weights could be shown"):
+        AttentionMaps()(*parts)
+    with pytest.raises(UserError, match="row is 3, but there are 3: expected 0 to 2"):
+        AttentionMaps(row=3)(*parts)
