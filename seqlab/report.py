@@ -46,7 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m seqlab.report",
         description=__doc__,
-        epilog="\n".join(["options:", *(f"  {f'{name}=…':<12}{told}" for name, told in HELP.items())]),
+        epilog="\n".join(["option=value:", *(f"  {f'{name}=…':<12}{told}" for name, told in HELP.items())]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("arguments", nargs="*", metavar="DIR | option=value")
