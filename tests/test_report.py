@@ -1,18 +1,21 @@
 """The report over runs: it says what the runs' own files say, of every run, and its page can be read and sorted."""
 
 import csv
+import dataclasses
+import html
 import itertools
 import json
 import math
+import re
 
 import pytest
 import yaml
 from browser import CHROMIUM, Browser
 
-from seqlab.analysis.report.comparison import arrange_series, choose_axes
+from seqlab.analysis.report.comparison import arrange_series, choose_axes, draw_comparison
 from seqlab.analysis.report.report import make_report
 from seqlab.analysis.report.runs import find_runs, name_runs, read_run
-from seqlab.analysis.report.settings import differing_settings, find_setting
+from seqlab.analysis.report.settings import Setting, differing_settings, find_setting
 from seqlab.analysis.report.table import make_columns, metric_names
 from seqlab.report import report
 from seqlab.training.files import read_json
@@ -239,6 +242,24 @@ def test_a_damaged_file_is_a_row_that_says_so(tmp_path, file, damage):
     assert told.status == "unreadable" and str(run) in told.message
     columns = make_columns([told], differing_settings([told]), metric_names([told]))
     assert [cell.text for column in columns for cell in column.cells if column.label == "status"] == ["unreadable"]
+
+
+def test_a_record_whose_replicas_change_is_a_row_that_says_so(tmp_path):
+    run = write_run(tmp_path / "run")
+    events = read_events(run / "metrics.jsonl")
+    logger = JsonlLogger()
+    logger.start(Run(run, "", "", (), "", {}, 39, R, 39))
+    logger.log(dataclasses.replace(events[0], step=52, values={"loss": [1.0]}))
+    logger.finish("completed", {})
+    assert read_runs(tmp_path)[0].status == "unreadable"
+
+
+def test_any_text_may_stand_at_an_axis(sweep):
+    told = ('a "b" $x_{', "<i>$", "\\frac$&")
+    runs = read_runs(*(sweep / str(job) for job in range(3)))
+    x = Setting("task.word", "word", told)
+    svg = draw_comparison("test/loss", x, arrange_series(runs, [x], x, None))
+    assert [html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", svg)][:3] == list(told)
 
 
 @pytest.mark.parametrize("file", FILES)

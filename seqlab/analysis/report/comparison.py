@@ -152,6 +152,7 @@ def _set_places(axis: "Axes", x: Setting, values: Sequence[str], places: Sequenc
         axis.set_xlim(low - margin, high + margin)
     if not x.is_numeric or len(values) <= 8:
         turned = max(map(len, values)) * len(values) > 42
-        axis.set_xticks(places, values, rotation=30 if turned else 0, ha="right" if turned else "center")
+        plain = [value.replace("$", r"\$") for value in values]  # Not a formula.
+        axis.set_xticks(places, plain, rotation=30 if turned else 0, ha="right" if turned else "center")
         if turned:
             axis.set_position((0.15, 0.3, 0.82, 0.6))

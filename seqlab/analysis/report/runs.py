@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from seqlab.analysis.figures import arrange_curves
 from seqlab.analysis.run_table import read_summary
 from seqlab.evaluation.interval import Interval
 from seqlab.overrides import nearest, stored_overrides
@@ -87,7 +88,7 @@ def read_run(path: Path, name: str) -> Run:
     overrides = attempt(lambda: tuple(stored_overrides(path)), ()) if (path / "overrides.yaml").exists() else ()
     settings = attempt(lambda: flatten(read_config(path)), None) if (path / "config.yaml").exists() else None
     seeds = attempt(lambda: _seeds(settings), ()) if settings else ()
-    events = attempt(lambda: tuple(read_events(path / FILE_NAME)), ()) if (path / FILE_NAME).exists() else ()
+    events = attempt(lambda: _read_record(path / FILE_NAME), ()) if (path / FILE_NAME).exists() else ()
     has_summary = (path / "summary.json").exists()
     if has_summary or settings is None:
         summary = read_summary(path)
@@ -160,6 +161,12 @@ def _flatten_measured(measured: dict[str, Any], prefix: str = "") -> Measures:
         return Interval(float(told["mean"]), None if half is None else float(half), tuple(map(float, told["values"])))
 
     return {f"{prefix}{split}/{name}": read(told) for split, named in measured.items() for name, told in named.items()}
+
+
+def _read_record(path: Path) -> tuple[Event, ...]:
+    events = read_events(path)
+    arrange_curves(events)  # What makes no curves is no record either.
+    return tuple(events)
 
 
 def _summarise_record(events: Sequence[Event], settings: dict[str, str]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Figures as inline SVG that take the page's colours and type, in light and in dark."""
 
+import html
 import io
 import re
 from collections.abc import Callable
@@ -51,7 +52,8 @@ def draw(label: str, paint: Callable[["Axes"], None]) -> str:
     svg = svg[svg.index("<svg") :]
     box = re.search(r'viewBox="[^"]*"', svg)
     assert box is not None, "matplotlib gives a figure its box"
-    svg = re.sub(r"<svg[^>]*>", f'<svg {box[0]} role="img" aria-label="{label}">', svg, count=1)
+    opening = f'<svg {box[0]} role="img" aria-label="{html.escape(label)}">'
+    svg = opening + svg[svg.index(">") + 1 :]
     svg = re.sub(r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'<g id="series-(\d+)">', r'<g data-series="\1">', svg)
     svg = re.sub(r'<g id="[^"]*">', "<g>", svg)
