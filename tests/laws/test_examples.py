@@ -131,13 +131,14 @@ def test_workers_change_nothing():
     jax.tree.map(np.testing.assert_array_equal, *there)
 
 
+SHORT = ("task.max_length=5", "task.n_buckets=2")
 TINY = ("task=sentiment", "model/cell=rnn", "model.encoder.features=5", "model.inputs.features=3", "task.n_eval=7")
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["in memory", "streamed"])
 def programs(request, compose):
     """Ten epochs and a half of seventeen steps, for two seeds."""
-    parts = build(compose(*TINY, "trainer.batch_size=10", f"task.in_memory={request.param}", "task.max_length=5"))
+    parts = build(compose(*TINY, "trainer.batch_size=10", f"task.in_memory={request.param}", *SHORT))
     programs = Programs(parts.task, parts.sets, parts.model, parts.optimiser, parts.settings, jax.devices()[:2], [0, 1])
     programs.compile()
     return programs
