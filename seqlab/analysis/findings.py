@@ -69,6 +69,9 @@ def draw_band(axis: "Axes", x_T: np.ndarray, values_RT: np.ndarray, label: str, 
     of_T = [interval(values_R) for values_R in log_RT.T]
     mean_T = np.where(positive_T, [each.mean for each in of_T], np.nan)
     axis.plot(x_T, 10**mean_T, style, color=colour, linewidth=1.6, label=label)
+    # A point without neighbours is no line.
+    alone_T = positive_T & ~np.append(positive_T[1:], False) & ~np.append(False, positive_T[:-1])
+    axis.plot(x_T[alone_T], 10 ** mean_T[alone_T], "o", color=colour, markersize=4)
     if len(values_RT) > 1:
         # An interval of two seeds can be hundreds of orders wide.
         half_T = np.minimum([each.half_width or 0.0 for each in of_T], 300)

@@ -1,17 +1,24 @@
 """Laws of the analyses, over every YAML that makes an encoder, and of each against a count or a loop by hand."""
 
+from functools import partial
+
+import hydra
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf
 from sparing import is_variant, sparing
 
 from seqlab.analysis.attention_maps import AttentionMaps, describe_heads, roll_out
 from seqlab.analysis.findings import draw_band, first_rows, pick
 from seqlab.analysis.gradients import Gradients, align_ends, only_last_targets
 from seqlab.analysis.probe import apply_disturbed, disturbances, recurrent_parts
+from seqlab.analyze import analyze
 from seqlab.build import build
 from seqlab.overrides import CONF
+from seqlab.training.files import read_json
 from seqlab.types import Batch, UserError, model_arguments
 
 ROWS, T, F = 3, 7, 8  # four heads of two
@@ -259,6 +266,39 @@ def test_a_band_is_the_interval_of_logarithms_and_has_gaps_at_zeros():
     axis = Figure().subplots()
     draw_band(axis, np.arange(3), np.array([[1.0, 10, 0], [100.0, 10, 5]]), "x", "red")
     np.testing.assert_allclose(axis.lines[0].get_ydata(), [10, 10, np.nan])
+
+
+@pytest.fixture
+def command(make_run, text_path):
+    """Run `seqlab.analyze` on a run of two replicas that has not been trained yet."""
+
+    def command(*overrides):
+        small = "task=char_lm", RNN, "task.length=7", "task.n_eval=3", "seeds=2", f"task.path={text_path}", "name=test"
+        sizes = "model.encoder.features=5", "model.inputs.features=5", "trainer.cpu_devices=4"
+        given = [*small, *sizes, f"run={make_run()}", *overrides]
+        with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+            config = hydra.compose("analyze", given, return_hydra_config=True)
+        HydraConfig.instance().set_config(config)
+        analyze(OmegaConf.create({key: value for key, value in config.items() if key != "hydra"}))
+        return make_run() / "analyses"
+
+    yield command
+    HydraConfig.instance().cfg = None
+
+
+def test_the_command_leaves_numbers_and_figures_and_init_is_where_a_run_begins(command, capsys):
+    fields = "analysis=gradients", "analysis.rows=2", "analysis.jacobian_rows=1", "analysis.n_lags=2"
+    found = []
+    for checkpoint, folder in (("best", "gradients"), ("init", "gradients_init")):
+        directory = command(*fields, f"checkpoint={checkpoint}") / folder
+        record = read_json(directory / "numbers.json")
+        assert (record["checkpoint"], record["step"], record["seeds"]) == (checkpoint, 0, [0, 1])
+        assert (directory / "gradients.png").stat().st_size > 1000
+        assert str(directory / "gradients.png") in capsys.readouterr().out
+        found.append(record["numbers"])
+    assert np.shape(found[0]["gradients"]["layer 1"]["h"]) == (2, 7)
+    # Up to rounding: a run begins on as many devices as it has.
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), *found)
 
 
 def test_mistakes_are_told(looked_at):
