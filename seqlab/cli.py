@@ -33,6 +33,7 @@ from seqlab.overrides import (
     explain_absent,
     explain_key,
     explain_missing,
+    groups,
     merge_overrides,
     require_known_fields,
     require_wellformed,
@@ -193,6 +194,9 @@ def _explain_composition(error: Exception, config_name: str, overrides: list[str
                 f"{override}: add -m to sweep over the values, write [...] for a list, "
                 f"or quote a text twice, {key}='\"...\"'."
             )
+        if message.startswith("You must specify"):
+            group = message.split("'")[1]
+            return f"{group} is not chosen: write {group}=..., one of {', '.join(groups()[group])}."
         absent = explain_absent(message.split("'")[1]) if message.startswith("Could not override '") else None
         return absent or explain_key(config_name, overrides) or message
     if isinstance(error, OSError):
