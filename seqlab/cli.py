@@ -9,6 +9,7 @@ import functools
 import hashlib
 import os
 import platform
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -197,8 +198,11 @@ def _explain_composition(error: Exception, config_name: str, overrides: list[str
         if message.startswith("You must specify"):
             group = message.split("'")[1]
             return f"{group} is not chosen: write {group}=..., one of {', '.join(groups()[group])}."
-        absent = explain_absent(message.split("'")[1]) if message.startswith("Could not override '") else None
-        return absent or explain_key(config_name, overrides) or message
+        absent = re.match(r"(?:In '(?P<by>\S+)': )?Could not override '(?P<group>[\w/]+)", message)
+        if absent and absent["by"]:
+            return f"{absent['by']} chooses a {absent['group']}, but what else is chosen here has none: leave one out."
+        told = explain_absent(absent["group"]) if absent else None
+        return told or explain_key(config_name, overrides) or message
     if isinstance(error, OSError):
         return f"{error.filename}: the run directory cannot be made ({error.strerror})."
     return None

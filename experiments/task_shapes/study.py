@@ -73,8 +73,7 @@ ROWS = [
         "messages of git, 5,001 EN–DE",
         "bleu",
         {
-            "GRU, bilinear attention": "+experiment=translation "
-            "model.decoder.source_attention.score._target_=seqlab.nn.scores.General",
+            "GRU, additive attention": "+experiment=translation",
             "GRU, final state alone": "+experiment=translation model/decoder=fixed",
         },
     ),
@@ -116,7 +115,7 @@ ROWS = [
         "accuracy",
         {
             "convolutions, GRU of 64": "+experiment=video",
-            "convolutions alone": "+experiment=video model/encoder=identity",
+            "convolutions, RNN of 64": "+experiment=video model/cell=rnn",
         },
     ),
     *rows_of(
@@ -157,19 +156,19 @@ def train(row: Row) -> dict[str, Any]:
 
 def tell(row: Row, summary: dict[str, Any]) -> str:
     """The row of the table: the test set at the step that is best on the validation set."""
-    if row.metric in summary.get("written", {}):
-        measured, baseline = summary["written"][row.metric], summary["written_baseline"][row.metric]
+    written = summary.get("written")
+    if written is not None and row.metric in written["measured"]["test"]:
+        measured, baseline = written["measured"]["test"][row.metric], written["baseline"]
     else:
-        measured = summary["best"]["test"][row.metric]
-        baseline = summary.get("baseline", {}).get("measured", {}).get("test", {}).get(row.metric)
-    against = "–" if baseline is None else f"{baseline:.3f}"
+        measured, baseline = summary["best"]["test"][row.metric], summary.get("baseline")
+    against = "–" if baseline is None else f"{baseline['measured']['test'][row.metric]:.3f} ({baseline['name']})"
     cells = (
         row.shape,
         row.data,
         row.model,
         row.metric,
         format_measured(measured),
-        f"{against} ({summary['baseline']['name']})" if "baseline" in summary else "–",
+        against,
         f"{summary['parameters']:,}",
         f"{summary['wall_seconds']:.0f}",
         f"`{row.overrides}`",
