@@ -78,9 +78,16 @@ def resolve(config: DictConfig, task: Task) -> DictConfig:
         require(name in SIZES, f"${{task_size:{name}}}: expected one of {', '.join(SIZES)} (nearest: {nearest})")
         return getattr(task, name, None)
 
-    def epochs(count: float) -> int:
-        epoch = make_epoch(task, hold_examples(task)[0], config.trainer.batch_size)
-        return max(1, round(count * epoch.n_steps))
+    def epochs(*counts: Any) -> int:
+        count = counts[0] if len(counts) == 1 else None
+        told = ", ".join(map(str, counts))
+        positive = isinstance(count, int | float) and not isinstance(count, bool) and count > 0
+        require(positive, f"${{epochs:{told}}}: expected a positive number of epochs")
+        trainer: Any = OmegaConf.to_container(config.trainer, resolve=False)
+        batch_size = trainer["batch_size"]
+        require(isinstance(batch_size, int), f"trainer.batch_size is {batch_size}: expected a whole number")
+        epoch = make_epoch(task, hold_examples(task)[0], batch_size)
+        return max(1, round(count * epoch.n_steps))  # type: ignore[operator]
 
     OmegaConf.register_new_resolver("task_size", task_size, replace=True)
     OmegaConf.register_new_resolver("epochs", epochs, replace=True)

@@ -26,7 +26,12 @@ from hydra.errors import ConfigCompositionException, HydraException, MissingConf
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
-from omegaconf.errors import InterpolationKeyError, MissingMandatoryValue, OmegaConfBaseException
+from omegaconf.errors import (
+    InterpolationKeyError,
+    MissingMandatoryValue,
+    OmegaConfBaseException,
+    UnsupportedInterpolationType,
+)
 
 from seqlab.analysis.run_table import collect, print_run_table
 from seqlab.overrides import (
@@ -177,6 +182,10 @@ def _explain(error: BaseException) -> str | None:
         cause = cause.__cause__ or cause.__context__
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key} has no value: write {error.full_key}=..."
+    if isinstance(error, UnsupportedInterpolationType):
+        return (
+            f"{error.full_key}: {str(error).splitlines()[0]}; there are ${{epochs:N}}, ${{task_size:NAME}} and ${{KEY}}"
+        )
     return str(error).splitlines()[0] if isinstance(error, InterpolationKeyError) else None
 
 

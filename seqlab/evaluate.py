@@ -10,6 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from seqlab.analysis.examples import describe_examples, print_examples
 from seqlab.cli import run_command
 from seqlab.evaluation.evaluate import finalise
 from seqlab.evaluation.written import keep_written, measure_written, print_written, writes_texts
@@ -29,6 +30,7 @@ def evaluate(config: DictConfig) -> float:
     Raises   UserError for a directory that holds no run or no checkpoint, and for parameters that do not fit.
     """
     parts, programs, state = restore(config, start(config.trainer.cpu_devices))
+    print_examples(describe_examples(parts.task, programs.bounds, parts.settings.batch_size))
     programs.compile_evaluation()
     measured: Measured = {
         name: {metric: measure_values(values.tolist()) for metric, values in finalise(sums).items()}

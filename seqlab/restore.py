@@ -7,7 +7,7 @@ import jax
 from omegaconf import DictConfig
 
 from seqlab.build import Parts, build
-from seqlab.data.learned import keep_learned
+from seqlab.data.learned import keep_learned, require_learned
 from seqlab.training.checkpoint import Checkpoints
 from seqlab.training.programs import Programs
 from seqlab.training.run_directory import read_config
@@ -37,6 +37,7 @@ def restore(config: DictConfig, devices: list[jax.Device]) -> Restored:
     if "learned_from" in config.task:
         config.task.learned_from = str(directory)
     parts = build(config)
+    require_learned(parts.task, directory)
     programs = Programs(parts.task, parts.sets, parts.model, parts.optimiser, parts.settings, devices, parts.seeds)
     if config.checkpoint == "init":
         state = programs.init()

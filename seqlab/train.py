@@ -105,6 +105,7 @@ def _run(parts: Parts, programs: Programs, directory: RunDirectory, began: float
         write_summary(directory.summary_path, summary)
         logger.finish(summary["status"], summary)
         checkpoints.close()
+        programs.close()
     return summary
 
 

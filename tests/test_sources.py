@@ -62,8 +62,11 @@ def test_splits_are_whole_disjoint_and_the_same_in_every_run(n, there):
     cut = [record["i"] for name in SPLITS if name not in there for record in splits[name]]
     assert sorted(cut) == list(range(n))
     assert [splits[name] for name in there] == [given[name] for name in there]
-    share = 0.8 / (1 - 0.1 * len(there))
-    assert abs(len(splits["train"]) - share * n) < 1
+    assert abs(len(splits["train"]) - (0.8 + 0.1 * len(there)) * n) < 1
+    alone = split_records("it", {"train": records}, (0.8, 0.1, 0.1))
+    for name in set(SPLITS[1:]) - set(there):
+        # So that a run that is measured on another test set has never trained on its validation set.
+        assert [record["i"] for record in splits[name]] == [record["i"] for record in alone[name]]
     again = split_records("it", given, (0.8, 0.1, 0.1))
     assert [[record["i"] for record in again[name]] for name in SPLITS] == [
         [record["i"] for record in splits[name]] for name in SPLITS
@@ -176,7 +179,7 @@ def test_labelled_text_is_split_or_given_in_splits(tmp_path):
     splits = LabelledText(path).records()
     assert [len(splits[name]) for name in SPLITS] == [18, 2, 3]
     given = LabelledText(path, test=test).records()
-    assert [len(given[name]) for name in SPLITS] == [20, 3, 1] and given["test"][0]["text"] == "x"
+    assert [len(given[name]) for name in SPLITS] == [21, 2, 1] and given["test"][0]["text"] == "x"
     refused(lambda: LabelledText(path, test="nowhere.csv").records(), r"^The file nowhere\.csv does not exist\.$")
     refused(lambda: LabelledText(None), r"^labelled_text has path None; expected the path of a file\.$")
     refused(lambda: LabelledText("data/reviews/other.csv").records(), r"run make data, or .*\.fetch reviews\.$")
@@ -284,7 +287,7 @@ def test_arrays_are_records_with_and_without_splits(tmp_path):
     assert all((record["image"] == image[record["label"]]).all() for record in splits["validation"])
     parts = {"x_train": image[:19], "label_train": label[:19], "x_test": image[19:], "label_test": label[19:]}
     splits = Arrays(save(tmp_path, **parts)).records()
-    assert [len(splits[name]) for name in SPLITS] == [16, 3, 4]
+    assert [len(splits[name]) for name in SPLITS] == [17, 2, 4]
     assert [int(record["label"]) for record in splits["test"]] == [19, 20, 21, 22]
     assert list(splits["train"][0]) == ["x", "label"]
 
@@ -418,7 +421,7 @@ def prepared(tmp_path_factory):
 def test_tfds_is_read_by_name(prepared):
     fields = {"tags": "ner", "source": "translation.en", "target": "translation.de"}
     splits = Tfds("small_set", fields=fields, data_dir=prepared).records()
-    assert [len(splits[name]) for name in SPLITS] == [20, 3, 7]
+    assert [len(splits[name]) for name in SPLITS] == [21, 2, 7]
     train = [record["text"] for name in ("train", "validation") for record in splits[name]]
     assert sorted(train) == sorted(f"é {i}" for i in range(23))
     for record in splits["test"]:

@@ -28,6 +28,8 @@ def print_examples(examples: dict[str, Any] | None) -> None:
         return
     for split, told in examples["splits"].items():
         line = f"{split:<11}{told['rows']:>9,} rows"
+        if "height" in told:
+            line += f" of {told['height']} × {told['width']} pixels in {told['channels']} channels"
         if "longest" in told:
             line += f" of {told['shortest']} to {told['longest']} steps, {told['mean_length']:.1f} in the mean"
         if "cut" in told:

@@ -26,8 +26,11 @@ class Classes:
 
     @classmethod
     def fit(cls, train_labels: Iterable[Any]) -> "Classes":
-        """The classes of training labels."""
-        names = sorted({str(label) for label in train_labels})
+        """The classes of training labels.
+
+        Raises   UserError for a label that is neither a name nor a whole number.
+        """
+        names = sorted({_name(label) for label in train_labels})
         values = [_number(name) for name in names]
         if not any(math.isnan(value) for value in values):
             names = [name for _, name in sorted(zip(values, names, strict=True))]
@@ -71,6 +74,13 @@ class Classes:
             return cls(tuple(json.loads(path.read_text(encoding="utf-8"))["names"]))
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"The classes {path} cannot be read: they are damaged.") from error
+
+
+def _name(label: Any) -> str:
+    whole = isinstance(label, int | np.integer | bool | np.bool_)
+    named = isinstance(label, str) and bool(label.strip())
+    require(whole or named, f"A label of train is {label!r}; expected a name or a whole number.")
+    return str(label)
 
 
 def _number(name: str) -> float:

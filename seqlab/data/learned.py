@@ -32,6 +32,18 @@ def keep_learned(task: Task, directory: Path) -> None:
         )
 
 
+def is_kept(name: str, directory: Path) -> bool:
+    """Whether the task of a run has learned such a thing."""
+    return (directory / f"{name}.json").exists()
+
+
+def require_learned(task: Task, directory: Path) -> None:
+    """Raise UserError unless the directory of a run holds all that its task has learned, undamaged."""
+    for name in KINDS:
+        if getattr(task, name, None) is not None:
+            load_learned(name, directory)
+
+
 def load_learned(name: str, directory: Path) -> Any:
     """What the task of a run has learned.
 

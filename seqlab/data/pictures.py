@@ -15,10 +15,12 @@ AXES["video"] = ("frames", *AXES["image"])
 def read_picture(record: Mapping[str, Any], field: str, i: int, split: str) -> np.ndarray:
     """The picture or the film of a record: bytes, or floats.
 
-    Shapes   field "image": (H, W, C);  "video": (T, H, W, C).
+    Shapes   field "image": (H, W, C);  "video": (T, H, W, C); without the last axis it is grey, C = 1.
     Raises   UserError for an array of other axes, an empty picture, and other numbers.
     """
     array, axes = np.asarray(record[field]), AXES[field]
+    if array.ndim == len(axes) - 1:
+        array = array[..., None]
     where = f"Record {i} of {split} has {field} of shape {array.shape}"
     require(array.ndim == len(axes) and min(array.shape[-3:]) > 0, f"{where}; expected ({', '.join(axes)}).")
     kind = array.dtype == np.uint8 or np.issubdtype(array.dtype, np.floating)

@@ -59,7 +59,9 @@ def name_fields(where: str, columns: Sequence[str], fields: Mapping[str, str] | 
 
     Raises   UserError, which begins with `where`, for a column that is not there.
     """
-    fields = fields or {}
+    fields = {} if fields is None else fields
+    mapping = isinstance(fields, Mapping)
+    require(mapping, f"{where} is told the fields {fields!r}; expected a column for each, as {{text: review}}.")
     for field, column in fields.items():
         require(
             column in columns,

@@ -15,8 +15,11 @@ SEED = 1729
 
 def require_fractions(fractions: Sequence[float]) -> None:
     """Raise UserError unless the fractions are three positive numbers whose sum is 1."""
-    valid = len(fractions) == 3 and min(fractions) > 0 and abs(sum(fractions) - 1) < 1e-9
-    require(valid, f"fractions is {list(fractions)}; expected three positive numbers whose sum is 1.")
+    three = isinstance(fractions, Sequence) and len(fractions) == 3 and not isinstance(fractions, str)
+    numbers = three and all(isinstance(share, int | float) for share in fractions)
+    valid = numbers and min(fractions) > 0 and abs(sum(fractions) - 1) < 1e-9
+    told = list(fractions) if three else fractions
+    require(valid, f"fractions is {told}; expected three positive numbers whose sum is 1.")
 
 
 def cut(n: int, fractions: Sequence[float]) -> list[int]:
@@ -28,20 +31,23 @@ def cut(n: int, fractions: Sequence[float]) -> list[int]:
 def split_records(owner: str, given: Mapping[str, Records], fractions: Sequence[float]) -> dict[str, Records]:
     """Complete the splits: those that are not given are cut at random out of the given train, and are no part of it.
 
-    Of all missing ones and train, each has its share of the fractions. The order of cutting is that of a fixed seed,
-    and within a split the records stand as they stood.
+    A missing one is its share of what is given as train, and the same one whatever else is given: what train loses by
+    it, it loses in every run. The order of cutting is that of a fixed seed, and within a split the records stand as
+    they stood.
 
     Raises   UserError as `require_fractions`, and for a split without a record.
     """
     require_fractions(fractions)
     whole = given["train"]
-    missing = [name for name in SPLITS if name == "train" or name not in given]
     # RandomState, as its stream is the one that NumPy promises to keep.
     order_N = np.random.RandomState(SEED).permutation(len(whole))
-    shares = [share for name, share in zip(SPLITS, fractions, strict=True) if name in missing]
-    parts = np.split(order_N, cut(len(whole), shares)[:-1])
-    found = {name: Chosen(whole, np.sort(part)) for name, part in zip(missing, parts, strict=True)}
-    splits: dict[str, Records] = {name: found[name] if name in found else given[name] for name in SPLITS}
+    numbers = dict(zip(SPLITS, np.split(order_N, cut(len(whole), fractions)[:-1]), strict=True))
+    kept = [numbers["train"], *(numbers[name] for name in given if name != "train")]
+    numbers["train"] = np.concatenate(kept)
+    splits: dict[str, Records] = {
+        name: given[name] if name in given and name != "train" else Chosen(whole, np.sort(numbers[name]))
+        for name in SPLITS
+    }
     for name, records in splits.items():
         require(len(records) > 0, f"{owner} gives no record for {name}, of {len(whole)} that there are to split.")
     return splits

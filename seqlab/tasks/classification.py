@@ -13,7 +13,7 @@ from seqlab.data.classes import Classes
 from seqlab.data.records import Records
 from seqlab.tasks import objectives
 from seqlab.tasks.over_examples import OverExamples
-from seqlab.types import Array, Batch, Sums
+from seqlab.types import Array, Batch, Sums, require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,9 @@ class Classification(OverExamples):
     @functools.cached_property
     def classes(self) -> Classes:
         records = self.records["train"]
-        return self.learn("classes", lambda: Classes.fit(label for r in records for label in self.labels_of(r)))
+        classes = self.learn("classes", lambda: Classes.fit(label for r in records for label in self.labels_of(r)))
+        require(classes.size >= 2, f"{self.owner} has one class alone, {classes.names[0]!r}; expected two or more.")
+        return classes
 
     @property
     def n_outputs(self) -> int:

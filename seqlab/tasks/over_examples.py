@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seqlab.data.learned import load_learned
+from seqlab.data.learned import is_kept, load_learned
 from seqlab.data.padding import fill_batch
 from seqlab.data.records import Records, require_fields
 from seqlab.data.stream import stream_batches
@@ -132,8 +132,9 @@ class OverExamples:
         return jax.tree.map(lambda leaf: jnp.asarray(leaf)[rows_B], examples)
 
     def learn(self, name: str, fit: Callable[[], Any]) -> Any:
-        """What is fitted on the training split, or what the run `learned_from` has kept under this name."""
-        return fit() if self.learned_from is None else load_learned(name, Path(self.learned_from))
+        """What the run `learned_from` has kept under this name, or what is fitted on the training split."""
+        kept = self.learned_from is not None and is_kept(name, Path(self.learned_from))
+        return load_learned(name, Path(str(self.learned_from))) if kept else fit()
 
 
 def encode_whole(task: OverExamples, batch_size: int, records: Records) -> Batch:
@@ -151,8 +152,10 @@ def _narrow(values: Any) -> Any:
 def _describe(encoded: Encoded) -> dict[str, float]:
     batch, n_cut = encoded
     told: dict[str, float] = {"rows": len(batch.inputs)}
+    shape = batch.inputs.shape[1:]
     if batch.lengths is None:
-        return told | ({"cut": n_cut} if n_cut else {})
+        picture = {"height": shape[0], "width": shape[1], "channels": shape[2]} if len(shape) == 3 else {}
+        return told | picture | ({"cut": n_cut} if n_cut else {})
     lengths_B = np.asarray(batch.lengths)
     return told | {
         "shortest": int(lengths_B.min()),

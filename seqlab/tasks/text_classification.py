@@ -14,7 +14,7 @@ from seqlab.nn.masks import valid_mask
 from seqlab.tasks.checks import require_size
 from seqlab.tasks.classification import Classification
 from seqlab.tasks.over_examples import Encoded
-from seqlab.types import Array, Batch
+from seqlab.types import Array, Batch, require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,13 @@ class TextClassification(Classification):
                 self.kind, texts, self.max_size, min_count=self.min_count, lower=self.lower, spaces=not words
             )
 
-        return self.learn("vocabulary", fit)
+        vocabulary = self.learn("vocabulary", fit)
+        require(
+            vocabulary.kind == self.kind,
+            f"{self.owner} has kind {self.kind!r}, but that of {self.learned_from} is {vocabulary.kind!r}.",
+        )
+        require(vocabulary.size >= 2, f"{self.owner}: no token of train is seen {self.min_count} times (min_count).")
+        return vocabulary
 
     @property
     def vocab_size(self) -> int:

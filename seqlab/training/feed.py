@@ -22,12 +22,15 @@ class Feed:
         self._stream: Iterator[Batch] | None = None
         self._next_step = -1
         self._ahead: Batch | None = None
-        first = next(open_stream(0))
+        self._stream = open_stream(0)
+        first = next(self._stream)
+        self.close()
         self.shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), first)
 
     def take(self, step: int) -> Batch:
         """The batch of an update; one that does not follow the last opens the stream there."""
         if self._stream is None or step != self._next_step:
+            self.close()
             self._stream, self._next_step, self._ahead = self._open(step), step, None
         batch = self._fetch() if self._ahead is None else self._ahead
         self._next_step, self._ahead = step + 1, None
@@ -36,6 +39,13 @@ class Feed:
     def look_ahead(self) -> None:
         """Fetch the next batch, to be called while the devices are at work."""
         self._ahead = self._fetch()
+
+    def close(self) -> None:
+        """Let go of the stream, and of the processes that read for it."""
+        close = getattr(self._stream, "close", None)
+        if close is not None:
+            close()
+        self._stream = None
 
     def _fetch(self) -> Batch:
         assert self._stream is not None

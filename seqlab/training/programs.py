@@ -135,6 +135,11 @@ class Programs:
             jax.block_until_ready(state)
         return state
 
+    def close(self) -> None:
+        """Let go of what reads batches."""
+        if self._feed is not None:
+            self._feed.close()
+
     @property
     def waiting_seconds(self) -> float | None:
         """How long updates have waited for batches that are streamed; None where they are not."""

@@ -160,11 +160,40 @@ def test_an_epoch_is_the_number_of_updates_that_it_takes(compose):
         build(compose("task=copy_first", "trainer.steps=${epochs:3}"))
 
 
+@pytest.mark.parametrize("count", ["x", "", "0", "-1", "1,2", "true"])
+def test_epochs_that_are_no_number_are_refused(compose, count):
+    with pytest.raises(InterpolationResolutionError, match="expected a positive number of epochs"):
+        build(compose(*TINY, f"trainer.steps=${{epochs:{count}}}"))
+
+
 def texts(*rows: tuple[str, Any]) -> list[dict[str, Any]]:
     return [{"text": text, "label": label} for text, label in rows]
 
 
 TRAIN = texts(("a b b", 0), ("b c", 1), ("", 0), ("a", 1))
+
+
+@pytest.mark.parametrize("label", [np.zeros(2), np.nan, 0.5, "", None, [1]])
+def test_a_label_that_is_no_name_is_refused(label):
+    with pytest.raises(UserError, match=r"A label of train is .*; expected a name or a whole number"):
+        TextClassification(Given((texts(("a", 0), ("b", label)), TRAIN, TRAIN)))
+
+
+def test_one_class_and_no_word_are_refused():
+    with pytest.raises(UserError, match="text_classification has one class alone, '3'; expected two or more"):
+        TextClassification(Given((texts(("a", 3), ("b", 3)),) * 3))
+    with pytest.raises(UserError, match=r"no token of train is seen 7 times \(min_count\)"):
+        TextClassification(Given((TRAIN, TRAIN, TRAIN)), min_count=7)
+
+
+def test_words_of_a_run_and_classes_of_the_data_go_together(tmp_path):
+    task = TextClassification(Given((TRAIN, TRAIN, TRAIN)))
+    task.vocabulary.save(tmp_path / "vocabulary.json")
+    rows = texts(("c new", "x"), ("a", "y"))
+    there = TextClassification(Given((rows, rows, rows)), learned_from=str(tmp_path))
+    assert there.vocabulary == task.vocabulary and there.classes.names == ("x", "y")
+    with pytest.raises(UserError, match=f"has kind 'char', but that of {tmp_path} is 'word'"):
+        TextClassification(Given((rows, rows, rows)), kind="char", learned_from=str(tmp_path))
 
 
 def test_unknown_words_and_empty_texts_are_read():

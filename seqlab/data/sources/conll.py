@@ -63,3 +63,6 @@ class Conll(Files):
                 -n_columns <= column < n_columns,
                 f"{where} has no column {column} for the field {field}; it has {n_columns}, from 0 to {n_columns - 1}.",
             )
+        told = " and ".join(self.fields)
+        apart = len({column % n_columns for column in self.fields.values()}) == len(self.fields)
+        require(apart, f"{where} has {n_columns} columns, so that {told} are the same one: look at task.source.fields.")

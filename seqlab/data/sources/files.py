@@ -13,8 +13,7 @@ from seqlab.types import require
 class Files:
     """Records in files: `path` is all of them, or those of train; `validation` and `test` are files too, or null.
 
-    A split without a file is cut at random out of `path`, in the same order in every run; with it all, the cut is by
-    `fractions`, otherwise by what those say of the splits that share it.
+    A split without a file is cut at random out of `path`, its share by `fractions`, and is the same in every run.
 
     Raises   UserError for a path that is none, and fractions that are not three positive numbers whose sum is 1.
     """

@@ -37,12 +37,15 @@ class ImageFolder(Files):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.channels in MODES, f"{self.owner} has channels {self.channels}; expected 1 or 3.")
-        two = self.size is None or (len(self.size) == 2 and all(isinstance(n, int) and n > 0 for n in self.size))
+        listed = isinstance(self.size, Sequence) and len(self.size) == 2
+        two = self.size is None or (listed and all(isinstance(n, int) and n > 0 for n in self.size))
         require(two, f"{self.owner} has size {self.size}; expected [height, width] or null.")
 
     def read(self, path: str) -> Records:
         folder = Path(path)
-        require(folder.is_dir(), f"The folder {folder} does not exist.")
+        require(
+            folder.is_dir(), f"{folder} is no folder." if folder.exists() else f"The folder {folder} does not exist."
+        )
         classes = [entry for entry in _visible(folder) if entry.is_dir()]
         require(bool(classes), f"The folder {folder} has no folder in it; expected one for each class.")
         files: list[Path] = []
