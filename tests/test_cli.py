@@ -86,7 +86,6 @@ def keep(config):
         (["task=reverse", "model/pool=mean"], "it comes with model=classifier"),
         (["model/encoder=transformer", "model/cell=gru"], "model/cell: the model of this config has none"),
         (["+experiment=video", "model/encoder=identity"], "experiment/video chooses a model/cell, but"),
-        ("trainer.steps: Unsupported interpolation type epoch; there are",),
         (["optim.learning_rate=abc"], "optim.learning_rate=abc: expected a number."),
         (["model.encoder.residual=maybe"], "model.encoder.residual=maybe: expected true or false."),
         (["task.length=2.5"], "task.length=2.5: expected a whole number."),
