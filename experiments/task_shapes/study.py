@@ -74,7 +74,8 @@ ROWS = [
         "bleu",
         {
             "GRU, additive attention": "+experiment=translation",
-            "GRU, final state alone": "+experiment=translation model/decoder=fixed",
+            "GRU, bilinear attention": "+experiment=translation trainer.steps=${epochs:10} "
+            "model.decoder.source_attention.score._target_=seqlab.nn.scores.General",
         },
     ),
     *rows_of(
