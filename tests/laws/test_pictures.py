@@ -109,6 +109,12 @@ def test_pixels_are_the_picture_row_by_row_or_all_in_one_other_order():
 FEW = pictures(0, 1)
 
 
+def test_a_picture_without_channels_is_grey():
+    rows = [{"image": picture(5, 7, seed=i), "label": i % 2} for i in range(3)]
+    task = ImageClassification(Given([rows] * 3))
+    assert task.image_shape == (5, 7, 1) and task.examples().inputs.shape == (3, 5, 7, 1)
+
+
 @pytest.mark.parametrize(
     ("task", "rows", "told"),
     [
@@ -121,8 +127,8 @@ FEW = pictures(0, 1)
         (ImageClassification, [{"image": FEW[0]["image"] / 255, "label": 1}], r"has image of 5 × 7 × 3 \(float64\)"),
         (
             ImageClassification,
-            [{"image": picture(5, 7), "label": 1}],
-            r"image of shape \(5, 7\); expected \(rows, columns, channels\)",
+            [{"image": picture(5), "label": 1}],
+            r"image of shape \(5,\); expected \(rows, columns, channels\)",
         ),
         (
             ImageClassification,
@@ -133,8 +139,8 @@ FEW = pictures(0, 1)
         (VideoTagging, [{"video": picture(2, 5, 7, 3), "labels": [3]}], "has 2 frames, but 1 labels; expected as many"),
         (
             VideoClassification,
-            [{"video": picture(5, 7, 3), "label": 0}],
-            r"video of shape \(5, 7, 3\); expected \(fram",
+            [{"video": picture(5, 7), "label": 0}],
+            r"video of shape \(5, 7\); expected \(fram",
         ),
         (VideoClassification, [{"video": picture(2, 5, 8, 3), "label": 0}], "video of 5 × 8 × 3"),
     ],
@@ -286,7 +292,10 @@ SEERS = {
 }
 
 
-@pytest.mark.parametrize("kind", sparing(SEERS, {"vector at each step", "LeNet's grid", "recurrent grid"}.__contains__))
+SPARED = {"vector", "vector at each step", "hard attention", "LeNet's grid", "recurrent grid"}
+
+
+@pytest.mark.parametrize("kind", sparing(SEERS, SPARED.__contains__))
 def test_a_captioner_of_each_kind_writes_what_it_is_told(compose, kind):
     """And writing step by step, from the picture alone, equals being told."""
     parts = build(compose("task=captioning", "+debug=tiny", *SEERS[kind].split()))
