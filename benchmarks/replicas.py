@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from seqlab.training.files import read_json
+from seqlab.files import read_json
 
 N_REPLICAS = 8
 N_STEPS = 800

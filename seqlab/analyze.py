@@ -11,9 +11,9 @@ from omegaconf import DictConfig
 
 from seqlab.analysis.findings import pick
 from seqlab.cli import run_command
+from seqlab.files import to_json, write_whole
 from seqlab.restore import restore
 from seqlab.training.devices import start
-from seqlab.training.files import to_json, write_whole
 
 
 def analyze(config: DictConfig) -> float:

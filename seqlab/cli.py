@@ -34,6 +34,7 @@ from omegaconf.errors import (
 )
 
 from seqlab.analysis.run_table import collect, print_run_table
+from seqlab.files import to_json
 from seqlab.overrides import (
     CONF,
     explain_absent,
@@ -45,7 +46,6 @@ from seqlab.overrides import (
     require_wellformed,
     stored_overrides,
 )
-from seqlab.training.files import to_json
 from seqlab.types import UserError, require
 
 Job = Callable[[DictConfig], float]

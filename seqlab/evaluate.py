@@ -14,9 +14,9 @@ from seqlab.analysis.examples import describe_examples, print_examples
 from seqlab.cli import run_command
 from seqlab.evaluation.evaluate import finalise
 from seqlab.evaluation.written import keep_written, measure_written, print_written, writes_texts
+from seqlab.files import to_json, write_whole
 from seqlab.restore import restore
 from seqlab.training.devices import start
-from seqlab.training.files import to_json, write_whole
 from seqlab.training.summary import Measured, format_measured, measure_values, tabulate_written
 
 

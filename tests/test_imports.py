@@ -14,7 +14,7 @@ MODULES = {
 
 FLOORS = (
     ("seqlab",),
-    ("seqlab.types",),
+    ("seqlab.types", "seqlab.files"),
     ("seqlab.nn", "seqlab.data", "seqlab.tasks"),
     ("seqlab.models", "seqlab.decoding"),
     ("seqlab.training", "seqlab.evaluation"),

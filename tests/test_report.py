@@ -17,8 +17,8 @@ from seqlab.analysis.report.report import make_report
 from seqlab.analysis.report.runs import find_runs, name_runs, read_run
 from seqlab.analysis.report.settings import Setting, differing_settings, find_setting
 from seqlab.analysis.report.table import make_columns, metric_names
+from seqlab.files import read_json
 from seqlab.report import report
-from seqlab.training.files import read_json
 from seqlab.training.loggers.jsonl import JsonlLogger, read_events
 from seqlab.training.summary import summarise, write_summary
 from seqlab.types import Event, Run, UserError

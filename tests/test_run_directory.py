@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 import seqlab
+from seqlab.files import read_json, to_json, write_whole
 from seqlab.training import run_directory
-from seqlab.training.files import read_json, to_json, write_whole
 from seqlab.training.run_directory import open_run_directory, read_config
 from seqlab.types import UserError
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from seqlab.evaluation.interval import interval
-from seqlab.training.files import read_json
+from seqlab.files import read_json
 from seqlab.training.summary import find_best, print_summary, summarise, write_summary
 from seqlab.types import Event, UserError
 

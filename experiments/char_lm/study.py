@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from seqlab.analysis.figures import COLOURS, read_curves
 from seqlab.evaluation.interval import interval
-from seqlab.training.files import read_json
+from seqlab.files import read_json
 
 RUNS = Path("runs/char_lm_study")
 FIGURE = Path(__file__).with_name("figure.png")

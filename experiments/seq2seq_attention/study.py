@@ -23,9 +23,9 @@ from omegaconf import OmegaConf
 from seqlab.analysis.figures import COLOURS
 from seqlab.evaluation.evaluate import finalise
 from seqlab.evaluation.interval import interval
+from seqlab.files import read_json
 from seqlab.restore import restore
 from seqlab.training.devices import start
-from seqlab.training.files import read_json
 from seqlab.training.step import make_measure
 
 RUNS = Path("runs/seq2seq_attention_study")

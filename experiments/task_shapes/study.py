@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seqlab.training.files import read_json
+from seqlab.files import read_json
 from seqlab.training.summary import format_measured
 
 RUNS = Path("runs/task_shapes")

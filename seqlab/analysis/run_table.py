@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from seqlab.training.files import read_json
+from seqlab.files import read_json
 from seqlab.training.summary import format_measured
 from seqlab.types import UserError
 

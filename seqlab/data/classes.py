@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from seqlab.data.vocabulary import write_whole
+from seqlab.files import write_whole
 from seqlab.types import UserError, require
 
 

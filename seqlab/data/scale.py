@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from seqlab.data.vocabulary import write_whole
+from seqlab.files import write_whole
 from seqlab.types import UserError, require
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from seqlab.files import write_whole
 from seqlab.types import UserError, require
 
 KINDS = ("char", "byte", "word", "subword")
@@ -201,13 +202,6 @@ def require_kind(owner: str, kind: str) -> None:
     """Raise UserError unless `kind` is that of a vocabulary of texts."""
     nearest = difflib.get_close_matches(str(kind), KINDS, n=1, cutoff=0.0)[0]
     require(kind in KINDS, f"{owner} has kind {kind!r}; expected one of {', '.join(KINDS)} (nearest: {nearest}).")
-
-
-def write_whole(path: Path, content: str) -> None:
-    """Write a file of text, whole or not at all."""
-    beside = path.with_name(f".{path.name}")
-    beside.write_text(content, encoding="utf-8")
-    beside.replace(path)
 
 
 def _join_pairs(texts: Iterable[str | Sequence[str]], size: int, min_count: int) -> str:

@@ -11,7 +11,7 @@ from rich.console import Console
 from seqlab.decoding.generate import draw_from
 from seqlab.decoding.prompts import round_up
 from seqlab.decoding.sampling import Sampling
-from seqlab.training.files import to_json, write_whole
+from seqlab.files import to_json, write_whole
 from seqlab.training.summary import measure_values
 from seqlab.types import Batch, Params, Task, model_arguments
 

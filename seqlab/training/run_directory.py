@@ -16,7 +16,7 @@ import yaml
 from flax.traverse_util import flatten_dict
 
 import seqlab
-from seqlab.training.files import read_json, to_json, write_whole
+from seqlab.files import read_json, to_json, write_whole
 from seqlab.types import UserError, require
 
 # What may differ when a run is gone on with, and why the numbers stay those of an uninterrupted run:

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from seqlab.evaluation.interval import interval
-from seqlab.training.files import to_json, write_whole
+from seqlab.files import to_json, write_whole
 from seqlab.types import Event
 
 Measured = dict[str, dict[str, dict[str, Any]]]

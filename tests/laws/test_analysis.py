@@ -17,8 +17,8 @@ from seqlab.analysis.gradients import Gradients, align_ends, only_last_targets
 from seqlab.analysis.probe import apply_disturbed, disturbances, recurrent_parts
 from seqlab.analyze import analyze
 from seqlab.build import build
+from seqlab.files import read_json
 from seqlab.overrides import CONF
-from seqlab.training.files import read_json
 from seqlab.types import Batch, UserError, model_arguments
 
 ROWS, T, F = 3, 7, 8  # four heads of two

@@ -19,8 +19,8 @@ from seqlab.analysis.report.runs import Run, find_runs, name_runs, read_run
 from seqlab.analysis.report.settings import ABSENT, Setting, differing_settings, find_setting
 from seqlab.analysis.report.table import make_columns, metric_names, tabulate, write_csv, write_markdown
 from seqlab.analysis.run_table import DONE
+from seqlab.files import write_whole
 from seqlab.overrides import nearest
-from seqlab.training.files import write_whole
 from seqlab.types import require
 
 OPTIONS = ("x", "hue", "metric", "out")

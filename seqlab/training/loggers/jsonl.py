@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any, TextIO
 
-from seqlab.training.files import to_json, write_whole
+from seqlab.files import to_json, write_whole
 from seqlab.types import Event, Run, UserError
 
 FILE_NAME = "metrics.jsonl"
