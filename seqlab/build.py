@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import functools
 from typing import Any
 
 import flax.linen as nn
@@ -78,6 +79,10 @@ def resolve(config: DictConfig, task: Task) -> DictConfig:
         require(name in SIZES, f"${{task_size:{name}}}: expected one of {', '.join(SIZES)} (nearest: {nearest})")
         return getattr(task, name, None)
 
+    @functools.cache
+    def epoch_steps(batch_size: int) -> int:
+        return make_epoch(task, hold_examples(task)[0], batch_size).n_steps
+
     def epochs(*counts: Any) -> int:
         count = counts[0] if len(counts) == 1 else None
         told = ", ".join(map(str, counts))
@@ -86,8 +91,7 @@ def resolve(config: DictConfig, task: Task) -> DictConfig:
         trainer: Any = OmegaConf.to_container(config.trainer, resolve=False)
         batch_size = trainer["batch_size"]
         require(isinstance(batch_size, int), f"trainer.batch_size is {batch_size}: expected a whole number")
-        epoch = make_epoch(task, hold_examples(task)[0], batch_size)
-        return max(1, round(count * epoch.n_steps))  # type: ignore[operator]
+        return max(1, round(count * epoch_steps(batch_size)))  # type: ignore[operator]
 
     OmegaConf.register_new_resolver("task_size", task_size, replace=True)
     OmegaConf.register_new_resolver("epochs", epochs, replace=True)

@@ -30,7 +30,8 @@ def evaluate(config: DictConfig) -> float:
     Raises   UserError for a directory that holds no run or no checkpoint, and for parameters that do not fit.
     """
     parts, programs, state = restore(config, start(config.trainer.cpu_devices))
-    print_examples(describe_examples(parts.task, programs.bounds, parts.settings.batch_size))
+    batch_size = parts.settings.batch_size
+    print_examples(describe_examples(parts.task, programs.buckets, programs.bounds, batch_size))
     programs.compile_evaluation()
     measured: Measured = {
         name: {metric: measure_values(values.tolist()) for metric, values in finalise(sums).items()}

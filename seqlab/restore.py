@@ -7,7 +7,7 @@ import jax
 from omegaconf import DictConfig
 
 from seqlab.build import Parts, build
-from seqlab.data.learned import keep_learned, require_learned
+from seqlab.data.learned import require_learned
 from seqlab.training.checkpoint import Checkpoints
 from seqlab.training.programs import Programs
 from seqlab.training.run_directory import read_config
@@ -45,5 +45,4 @@ def restore(config: DictConfig, devices: list[jax.Device]) -> Restored:
         checkpoints = Checkpoints(directory / "checkpoints")
         state, _ = checkpoints.restore(config.checkpoint, programs.state_like)
         checkpoints.close()
-    keep_learned(parts.task, directory)
     return Restored(parts, programs, state)

@@ -71,7 +71,7 @@ def _run(parts: Parts, programs: Programs, directory: RunDirectory, began: float
     directory.record()
     print_config(parts.config)
     _print_decay(parts, programs)
-    examples = describe_examples(parts.task, programs.bounds, settings.batch_size)
+    examples = describe_examples(parts.task, programs.buckets, programs.bounds, settings.batch_size)
     print_examples(examples)
     logger = Loggers([JsonlLogger(), ConsoleLogger(), *build_loggers(parts.config)])
     summary: dict[str, Any] = {"status": "failed"}

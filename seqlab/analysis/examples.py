@@ -5,15 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from seqlab.training.batches import has_examples, hold_examples, make_epoch
-from seqlab.types import Task
+from seqlab.training.batches import has_examples, make_epoch
+from seqlab.types import Batch, Task
 
 
-def describe_examples(task: Task, bounds: Sequence[int], batch_size: int) -> dict[str, Any] | None:
+def describe_examples(
+    task: Task, buckets: Sequence[Batch], bounds: Sequence[int], batch_size: int
+) -> dict[str, Any] | None:
     """How many examples there are, how long they are, how many were cut, and what an epoch is; None of other tasks."""
     if not has_examples(task):
         return None
-    buckets, _ = hold_examples(task)
     told = {"splits": task.describe(), "updates_an_epoch": make_epoch(task, buckets, batch_size).n_steps}
     if bounds:
         n_steps = sum(part.inputs.shape[0] * part.inputs.shape[1] for part in buckets)

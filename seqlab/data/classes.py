@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import functools
 import json
 import math
 from collections.abc import Iterable, Sequence
@@ -45,19 +46,22 @@ class Classes:
 
         Raises   UserError for a label that no training record has, with the split and the record, counted from 0.
         """
-        numbers = {name: i for i, name in enumerate(self.names)}
         for i, label in enumerate(labels):
-            if str(label) not in numbers:
+            if str(label) not in self._numbers:
                 near = difflib.get_close_matches(str(label), self.names, n=1, cutoff=0.0)
                 raise UserError(
                     f"Record {i if record is None else record} of {split} has the label {str(label)!r}, which no "
                     f"training record has (nearest: {near[0] if near else 'none'})."
                 )
-        return np.array([numbers[str(label)] for label in labels], np.int32)
+        return np.array([self._numbers[str(label)] for label in labels], np.int32)
 
     def decode(self, numbers: Iterable[int]) -> list[str]:
         """The names of numbers."""
         return [self.names[int(i)] for i in numbers]
+
+    @functools.cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.names)}
 
     def save(self, path: Path) -> None:
         """Write the classes as JSON, whole or not at all."""

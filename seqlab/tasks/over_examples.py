@@ -112,6 +112,10 @@ class OverExamples:
         records = self.records["train"]
         return stream_batches(records, encode, seed=seed, step=step, batch_size=batch_size, n_workers=self.n_workers)
 
+    def streamed_example(self, batch_size: int) -> Batch:
+        """A batch as those of `stream` look, of one example."""
+        return encode_whole(self, batch_size, self.records["train"][:1])
+
     def examples(self) -> Batch:
         """The training examples; of those that are streamed the first few, to look at."""
         return self.encoded["train"].batch

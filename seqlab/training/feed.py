@@ -12,20 +12,19 @@ from seqlab.types import Batch
 class Feed:
     """The batches of the updates in a row, on their devices.
 
-    `shapes` is what they all look like. `seconds` counts how long the program has waited for them: a stream that is
-    ahead costs next to nothing.
+    `shapes` is what they all look like, as the example does. `seconds` counts how long the program has waited for
+    them: a stream that is ahead costs next to nothing.
     """
 
-    def __init__(self, open_stream: Callable[[int], Iterator[Batch]], sharding: Sharding) -> None:
+    def __init__(self, open_stream: Callable[[int], Iterator[Batch]], example: Batch, sharding: Sharding) -> None:
         self.seconds = 0.0
         self._open, self._sharding = open_stream, sharding
         self._stream: Iterator[Batch] | None = None
         self._next_step = -1
         self._ahead: Batch | None = None
-        self._stream = open_stream(0)
-        first = next(self._stream)
-        self.close()
-        self.shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), first)
+        self.shapes = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), example
+        )
 
     def take(self, step: int) -> Batch:
         """The batch of an update; one that does not follow the last opens the stream there."""

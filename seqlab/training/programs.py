@@ -62,11 +62,13 @@ class Programs:
             lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), shapes, shardings
         )
         buckets, self.bounds = hold_examples(task)
-        self._given = jax.device_put(buckets, self._whole)
+        self.buckets = self._given = jax.device_put(buckets, self._whole)
         self._feed = None
         if is_streamed(task):
             self._feed = Feed(
-                lambda step: task.stream(seeds[0], step, settings.batch_size), NamedSharding(self.mesh, P(AXIS))
+                lambda step: task.stream(seeds[0], step, settings.batch_size),
+                task.streamed_example(settings.batch_size),
+                NamedSharding(self.mesh, P(AXIS)),
             )
             self._given = self._feed.shapes
         draw = make_draw(task, settings.batch_size, buckets)
