@@ -15,6 +15,11 @@ class Padded(NamedTuple):
     lengths_B: np.ndarray
     n_cut: int
 
+    @property
+    def told_BT(self) -> np.ndarray:
+        """Which steps are those of a row and not what fills it."""
+        return np.arange(self.rows_BT.shape[1]) < self.lengths_B[:, None]
+
 
 def pad_rows(rows: Sequence[np.ndarray], max_length: int | None = None) -> Padded:
     """Fill rows up to the longest of them, and cut what lies past `max_length`.

@@ -13,7 +13,7 @@ from seqlab.data.padding import pad_rows
 from seqlab.data.pictures import read_picture, read_pictures
 from seqlab.data.records import Records
 from seqlab.data.vocabulary import Vocabulary
-from seqlab.tasks.checks import require_size
+from seqlab.tasks.checks import require_token_sizes
 from seqlab.tasks.over_examples import Encoded
 from seqlab.tasks.writing import EOS, Writing
 from seqlab.types import Array, Batch
@@ -49,10 +49,7 @@ class Captioning(Writing):
     d_input: ClassVar[None] = None
 
     def __post_init__(self) -> None:
-        for size in ("min_count", "max_target_length"):
-            require_size(self.owner, size, getattr(self, size), 1)
-        if self.max_size is not None:
-            require_size(self.owner, "max_size", self.max_size, 3, ", <unk>, <eos> and a word")
+        require_token_sizes(self, ("min_count", "max_target_length"), 3, ", <unk>, <eos> and a word")
         super().__post_init__()
 
     @functools.cached_property
@@ -78,9 +75,8 @@ class Captioning(Writing):
     def encode(self, records: Records, split: str) -> Encoded:
         image_BHWC = np.stack(read_pictures(records, "image", split, self.first))
         texts = [self.encode_target(record["text"]) for record in records]
-        targets_BT, lengths_B, n_cut = pad_rows(texts, self.max_target_length)
-        weights_BT = np.arange(targets_BT.shape[1]) < lengths_B[:, None]
-        return Encoded.of(image_BHWC, None, targets_BT, weights_BT.astype(float), n_cut)
+        targets = pad_rows(texts, self.max_target_length)
+        return Encoded.of(image_BHWC, None, targets.rows_BT, targets.told_BT.astype(float), targets.n_cut)
 
     def solve(self, batch: Batch) -> Array:
         # The compiler would take long to compute at once what follows from a constant.

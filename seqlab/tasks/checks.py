@@ -1,5 +1,8 @@
 """The checks at the door: sizes of a task, and batches, which inside a compiled step would fail silently."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from seqlab.types import Batch, Task, require
@@ -9,6 +12,14 @@ def require_size(owner: str, name: str, value: int, at_least: int, why: str = ""
     """Raise UserError unless a size is an integer from `at_least` on."""
     is_size = isinstance(value, int) and not isinstance(value, bool) and value >= at_least
     require(is_size, f"{owner} has {name} {value!r}; expected an integer of at least {at_least}{why}.")
+
+
+def require_token_sizes(task: Any, counts: Sequence[str], least: int, why: str) -> None:
+    """Raise UserError unless these fields of a task are counts, and its vocabulary's `max_size` one too, or None."""
+    for name in counts:
+        require_size(task.owner, name, getattr(task, name), 1)
+    if task.max_size is not None:
+        require_size(task.owner, "max_size", task.max_size, least, why)
 
 
 def check_batch(batch: Batch, task: Task) -> None:

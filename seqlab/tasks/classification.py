@@ -10,9 +10,10 @@ import numpy as np
 from jax import lax
 
 from seqlab.data.classes import Classes
+from seqlab.data.padding import Padded, pad_rows
 from seqlab.data.records import Records
 from seqlab.tasks import objectives
-from seqlab.tasks.over_examples import OverExamples
+from seqlab.tasks.over_examples import Encoded, OverExamples
 from seqlab.types import Array, Batch, Sums, require
 
 
@@ -45,6 +46,22 @@ class Classification(OverExamples):
     def encode_label(self, records: Records, split: str) -> np.ndarray:
         """The numbers of the labels of records that have one."""
         return self.classes.encode([record["label"] for record in records], split)
+
+    def encode_labels(self, records: Records, split: str, steps: Padded, counts: Sequence[int], name: str) -> Encoded:
+        """The rows of records whose steps, `counts` of them named so, have a label each.
+
+        Raises   UserError for a record with another number of labels.
+        """
+        field = self.fields[1]
+        for i, (n_steps, record) in enumerate(zip(counts, records, strict=True)):
+            n_labels = len(self.labels_of(record))
+            require(
+                n_steps == n_labels,
+                f"Record {i} of {split} has {n_steps} {name}, but {n_labels} {field}; expected as many.",
+            )
+        labels = [self.classes.encode(self.labels_of(record), split, i) for i, record in enumerate(records)]
+        labels_BT, _, _ = pad_rows(labels, steps.rows_BT.shape[1])
+        return Encoded.of(steps.rows_BT, steps.lengths_B, labels_BT, steps.told_BT.astype(float), steps.n_cut)
 
     def measure(self, outputs: Array, batch: Batch) -> Sums:
         told = outputs, batch.targets, batch.weights

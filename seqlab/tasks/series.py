@@ -68,11 +68,12 @@ class Series(OverExamples):
 
     def encode(self, records: Records, split: str) -> Encoded:
         rows = [read_steps(record, self.fields, i, split) for i, record in enumerate(records)]
-        x_BTD, lengths_B, n_cut = pad_rows([self.scale.apply("values", row["values"]) for row in rows], self.max_length)
+        values = pad_rows([self.scale.apply("values", row["values"]) for row in rows], self.max_length)
         y_BTK, _, _ = pad_rows([self.scale.apply("targets", row["targets"]) for row in rows], self.max_length)
-        told_BT = ~np.isnan(y_BTK).any(-1) & (np.arange(x_BTD.shape[1]) < lengths_B[:, None])
+        told_BT = ~np.isnan(y_BTK).any(-1) & values.told_BT
         require(bool(told_BT.any()), f"{self.owner}: no step of {split} has a target.")
-        return Encoded.of(x_BTD, lengths_B, np.where(told_BT[..., None], y_BTK, 0), told_BT.astype(float), n_cut)
+        targets_BTK = np.where(told_BT[..., None], y_BTK, 0)
+        return Encoded.of(values.rows_BT, values.lengths_B, targets_BTK, told_BT.astype(float), values.n_cut)
 
     def measure(self, outputs: Array, batch: Batch) -> Sums:
         K = self.n_outputs

@@ -11,11 +11,11 @@ import numpy as np
 from seqlab.data.padding import pad_rows
 from seqlab.data.records import Records
 from seqlab.data.vocabulary import TOKENS, Vocabulary
-from seqlab.tasks.checks import require_size
+from seqlab.tasks.checks import require_token_sizes
 from seqlab.tasks.classification import Classification
 from seqlab.tasks.over_examples import Encoded
 from seqlab.tasks.spans import TagKinds, measure_spans, tag_kinds
-from seqlab.types import Array, Batch, Sums, require
+from seqlab.types import Array, Batch, Sums
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,10 +47,7 @@ class Tagging(Classification):
     target_per: ClassVar[str] = "step"
 
     def __post_init__(self) -> None:
-        for size in ("min_count", "max_length"):
-            require_size(self.owner, size, getattr(self, size), 1)
-        if self.max_size is not None:
-            require_size(self.owner, "max_size", self.max_size, 2, ", <unk> and a token")
+        require_token_sizes(self, ("min_count", "max_length"), 2, ", <unk> and a token")
         super().__post_init__()
 
     @functools.cached_property
@@ -74,16 +71,9 @@ class Tagging(Classification):
         return self.max_length, 0
 
     def encode(self, records: Records, split: str) -> Encoded:
-        for i, record in enumerate(records):
-            n_tokens, n_tags = len(record["tokens"]), len(record["tags"])
-            require(
-                n_tokens == n_tags, f"Record {i} of {split} has {n_tokens} tokens, but {n_tags} tags; expected as many."
-            )
-        ids_BT, lengths_B, n_cut = pad_rows([self.vocabulary.encode(r["tokens"]) for r in records], self.max_length)
-        tags = [self.classes.encode(record["tags"], split, i) for i, record in enumerate(records)]
-        tags_BT, _, _ = pad_rows(tags, self.max_length)
-        told_BT = np.arange(ids_BT.shape[1]) < lengths_B[:, None]
-        return Encoded.of(ids_BT, lengths_B, tags_BT, told_BT.astype(float), n_cut)
+        tokens = [record["tokens"] for record in records]
+        padded = pad_rows([self.vocabulary.encode(sentence) for sentence in tokens], self.max_length)
+        return self.encode_labels(records, split, padded, list(map(len, tokens)), "tokens")
 
     def solve(self, batch: Batch) -> Array:
         return jnp.asarray(self._log_p_VC)[batch.inputs]

@@ -11,7 +11,7 @@ from seqlab.data.padding import pad_rows
 from seqlab.data.records import Records
 from seqlab.data.vocabulary import Vocabulary, require_kind
 from seqlab.nn.masks import valid_mask
-from seqlab.tasks.checks import require_size
+from seqlab.tasks.checks import require_token_sizes
 from seqlab.tasks.classification import Classification
 from seqlab.tasks.over_examples import Encoded
 from seqlab.types import Array, Batch, require
@@ -48,10 +48,7 @@ class TextClassification(Classification):
 
     def __post_init__(self) -> None:
         require_kind(self.owner, self.kind)
-        for size in ("min_count", "max_length"):
-            require_size(self.owner, size, getattr(self, size), 1)
-        if self.max_size is not None:
-            require_size(self.owner, "max_size", self.max_size, 2, ", <unk> and a token")
+        require_token_sizes(self, ("min_count", "max_length"), 2, ", <unk> and a token")
         super().__post_init__()
 
     @functools.cached_property

@@ -12,7 +12,7 @@ from jax import lax
 from seqlab.data.padding import pad_rows
 from seqlab.data.records import Records
 from seqlab.data.vocabulary import Vocabulary, require_kind
-from seqlab.tasks.checks import require_size
+from seqlab.tasks.checks import require_token_sizes
 from seqlab.tasks.over_examples import Encoded
 from seqlab.tasks.writing import EOS, Writing
 from seqlab.types import Array, Batch
@@ -51,10 +51,7 @@ class Translation(Writing):
 
     def __post_init__(self) -> None:
         require_kind(self.owner, self.kind)
-        for size in ("min_count", "max_length", "max_target_length"):
-            require_size(self.owner, size, getattr(self, size), 1)
-        if self.max_size is not None:
-            require_size(self.owner, "max_size", self.max_size, 3, ", <unk>, <eos> and a token")
+        require_token_sizes(self, ("min_count", "max_length", "max_target_length"), 3, ", <unk>, <eos> and a token")
         super().__post_init__()
 
     @functools.cached_property
@@ -77,13 +74,12 @@ class Translation(Writing):
         sources = [self.encode_source(record["source"]) for record in records]
         targets = [self.encode_target(record["target"]) for record in records]
         ids_BS, lengths_B, _ = pad_rows(sources, self.max_length)
-        targets_BT, target_lengths_B, _ = pad_rows(targets, self.max_target_length)
+        padded = pad_rows(targets, self.max_target_length)
         n_cut = sum(
             len(source) > self.max_length or len(target) > self.max_target_length
             for source, target in zip(sources, targets, strict=True)
         )
-        weights_BT = np.arange(targets_BT.shape[1]) < target_lengths_B[:, None]
-        return Encoded.of(ids_BS, lengths_B, targets_BT, weights_BT.astype(float), n_cut)
+        return Encoded.of(ids_BS, lengths_B, padded.rows_BT, padded.told_BT.astype(float), n_cut)
 
     def solve(self, batch: Batch) -> Array:
         # The compiler would take minutes to compute at once what follows from a constant.

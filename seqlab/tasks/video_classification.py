@@ -13,7 +13,6 @@ from seqlab.data.records import Records
 from seqlab.tasks.checks import require_size
 from seqlab.tasks.classification import Classification
 from seqlab.tasks.over_examples import Encoded
-from seqlab.types import require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,14 +84,4 @@ class VideoTagging(VideoClassification):
 
     def encode(self, records: Records, split: str) -> Encoded:
         films = read_pictures(records, "video", split, self.first)
-        for i, (film, record) in enumerate(zip(films, records, strict=True)):
-            n_frames, n_labels = len(film), len(record["labels"])
-            require(
-                n_frames == n_labels,
-                f"Record {i} of {split} has {n_frames} frames, but {n_labels} labels; expected as many.",
-            )
-        video_BTHWC, lengths_B, n_cut = pad_rows(films, self.max_length)
-        labels = [self.classes.encode(record["labels"], split, i) for i, record in enumerate(records)]
-        labels_BT, _, _ = pad_rows(labels, self.max_length)
-        told_BT = np.arange(video_BTHWC.shape[1]) < lengths_B[:, None]
-        return Encoded.of(video_BTHWC, lengths_B, labels_BT, told_BT.astype(float), n_cut)
+        return self.encode_labels(records, split, pad_rows(films, self.max_length), list(map(len, films)), "frames")
