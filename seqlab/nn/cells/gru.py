@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 from seqlab.nn.cell import Cell
 from seqlab.nn.checks import check_choice
+from seqlab.nn.gates import candidate, gate
 from seqlab.nn.pointwise import mix, tanh
 from seqlab.nn.pointwise import sigmoid as σ
 from seqlab.nn.recurrence import Weights
@@ -49,7 +50,7 @@ class GRU(Cell):
 
     def equation(self, affine, norms, h):
         a_z, a_r = jnp.split(self.preactivation("gates", affine, norms, h), 2)
-        z, r = σ(a_z), σ(a_r)
+        z, r = gate("z", σ(a_z)), gate("r", σ(a_r))
         if self.reset == "before":
             h̃ = tanh(self.preactivation("candidate", affine, norms, r * h))
         else:
@@ -57,4 +58,4 @@ class GRU(Cell):
             if self.layer_norm:
                 Wx, Uh = norms["candidate_input"](Wx), norms["candidate_recurrent"](Uh)
             h̃ = tanh(Wx + r * Uh)
-        return mix(z, h, h̃)
+        return mix(z, h, candidate("h̃", h̃))

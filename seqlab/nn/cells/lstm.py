@@ -4,6 +4,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from seqlab.nn.cell import Cell
+from seqlab.nn.gates import candidate, gate
 from seqlab.nn.initializers import chrono, forget_bias
 from seqlab.nn.pointwise import sigmoid as σ
 from seqlab.nn.pointwise import tanh
@@ -54,10 +55,10 @@ class LSTM(Cell):
         a_f, a_i, a_o, a_C = jnp.split(self.preactivation("gates", affine, vectors, h), 4)
         p_C = (lambda gate, C: vectors["p"][gate] * C) if self.peephole else lambda gate, C: 0.0
 
-        f = σ(a_f + p_C(0, C))
-        i = σ(a_i + p_C(1, C))
-        C = f * C + i * tanh(a_C)
-        o = σ(a_o + p_C(2, C))
+        f = gate("f", σ(a_f + p_C(0, C)))
+        i = gate("i", σ(a_i + p_C(1, C)))
+        C = f * C + i * candidate("C̃", tanh(a_C))
+        o = gate("o", σ(a_o + p_C(2, C)))
         h = o * tanh(vectors["LN_C"](C) if self.layer_norm else C)
         return C, h
 
