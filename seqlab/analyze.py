@@ -1,63 +1,53 @@
 """Look inside a run: `python -m seqlab.analyze run=DIR analysis=gradients [checkpoint=init …]`. See `--help`."""
 
 from pathlib import Path
-from typing import Any
 
 import jax
-import numpy as np
 from hydra.core.hydra_config import HydraConfig
-from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from seqlab.analysis.findings import pick
+from seqlab.analysis.keep import keep_findings
+from seqlab.build import build_analyses
 from seqlab.cli import run_command
-from seqlab.files import to_json, write_whole
+from seqlab.overrides import groups
 from seqlab.restore import restore
 from seqlab.training.devices import start
+from seqlab.types import require
 
 
 def analyze(config: DictConfig) -> float:
-    """Restore a run's parameters, look at them with one analysis, and write what it finds.
+    """Restore a run's parameters, look at them with one analysis after the other, and write what they find.
 
-    `numbers.json` and the figures go to `analyses/NAME/` in the run's directory, `analyses/NAME_latest/` or
+    `numbers.json`, figures and pages go to `analyses/NAME/` in the run's directory, `analyses/NAME_latest/` or
     `NAME_init/` for another checkpoint than the best.
 
-    Raises   UserError for a directory that holds no run or no checkpoint, a set that the task does not have, and a
-             model that the analysis does not fit.
+    Raises   UserError for no analysis, a directory that holds no run or no checkpoint, a set that the task does not
+             have, and a model that an analysis does not fit.
     """
-    analysis = instantiate(config.analysis)
+    require(
+        bool(config.get("analysis")),
+        f"analysis is not given: expected one of {', '.join(groups()['analysis'])}, as in analysis=gradients",
+    )
     parts, _, state = restore(config, start(config.trainer.cpu_devices))
     batch = pick("split", config.split, parts.sets)
+    checkpoint, step = config.checkpoint, max(state.step.tolist())
     # On the host, and so without the replicas' devices: an analysis goes through them one by one.
-    findings = analysis(parts.model, jax.device_get(state.eval_params), parts.task, batch)
-    name, checkpoint = HydraConfig.get().runtime.choices["analysis"], config.checkpoint
-    directory = Path(config.run) / "analyses" / (name if checkpoint == "best" else f"{name}_{checkpoint}")
-    directory.mkdir(parents=True, exist_ok=True)
-    step = max(state.step.tolist())
-    record = {
-        "analysis": name,
-        "checkpoint": checkpoint,
-        "step": step,
-        "seeds": parts.seeds,
-        "split": config.split,
-        "overrides": list(HydraConfig.get().overrides.task),
-        "numbers": plain(findings.numbers),
-    }
-    write_whole(directory / "numbers.json", to_json(record, indent=1) + "\n")
-    for file, figure in findings.figures.items():
+    params_R = jax.device_get(state.eval_params)
+    for name, analysis in build_analyses(parts.config).items():
+        findings = analysis(parts.model, params_R, parts.task, batch)
+        told = {
+            "analysis": name,
+            "checkpoint": checkpoint,
+            "step": step,
+            "seeds": parts.seeds,
+            "split": config.split,
+            "overrides": list(HydraConfig.get().overrides.task),
+        }
+        directory = Path(config.run) / "analyses" / (name if checkpoint == "best" else f"{name}_{checkpoint}")
         title = f"{config.name}, {checkpoint} (step {step}), {config.split} set"
-        figure.suptitle(title, x=0.005, ha="left", fontsize=9)
-        figure.savefig(directory / f"{file}.png", dpi=150)
-        print(directory / f"{file}.png")
-    print(directory / "numbers.json")
+        print(*keep_findings(findings, directory, title, told), sep="\n")
     return 0.0
-
-
-def plain(node: Any) -> Any:
-    """The same tree with lists for arrays."""
-    if isinstance(node, dict):
-        return {key: plain(value) for key, value in node.items()}
-    return node.tolist() if isinstance(node, np.ndarray | np.generic | jax.Array) else node
 
 
 def main() -> None:

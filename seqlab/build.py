@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from seqlab.analysis.findings import Analysis
 from seqlab.tasks.checks import check_batch
 from seqlab.training.batches import has_examples, hold_examples, make_epoch
 from seqlab.training.carry import goes_on, initial_state
@@ -105,6 +106,11 @@ def replica_seeds(seed: int, seeds: int) -> list[int]:
         require(is_count, f"{name} is {value!r}: expected a whole number from {least}")
     require(seed + seeds <= 2**32, f"seed is {seed}: expected less than 2³²")
     return list(range(seed, seed + seeds))
+
+
+def build_analyses(config: dict[str, Any]) -> dict[str, Analysis]:
+    """The analyses of the node `analysis`, by name."""
+    return {name: instantiate(node) for name, node in (config.get("analysis") or {}).items()}
 
 
 def build_loggers(config: dict[str, Any]) -> list[Logger]:

@@ -117,9 +117,7 @@ def bringing(group: str) -> list[str]:
 
 
 def explain_absent(group: str) -> str | None:
-    """The sentence for a group that only other choices than those taken, or another command, bring along."""
-    if group == "analysis":
-        return "analysis: this command looks at nothing; write python -m seqlab.analyze run=DIR analysis=NAME."
+    """The sentence for a group that only other choices than those taken bring along."""
     choices = bringing(group)
     return f"{group}: the model of this config has none; it comes with {_either(choices)}." if choices else None
 

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 
 
 class Findings(NamedTuple):
-    """Numbers by name, nested as they like, of arrays with the replicas first; and figures by file name."""
+    """Numbers by name, nested as they like, of arrays with the replicas first where they differ between replicas;
+    figures, and pages of HTML that need nothing but themselves, by file name."""
 
     numbers: dict[str, Any]
     figures: "dict[str, Figure]"
+    pages: Mapping[str, str] = {}
 
 
 class Analysis(Protocol):

@@ -288,7 +288,12 @@ def command(make_run, text_path):
 
 
 def test_the_command_leaves_numbers_and_figures_and_init_is_where_a_run_begins(command, capsys):
-    fields = "analysis=gradients", "analysis.rows=2", "analysis.jacobian_rows=1", "analysis.n_lags=2"
+    fields = (
+        "analysis=gradients",
+        "analysis.gradients.rows=2",
+        "analysis.gradients.jacobian_rows=1",
+        "analysis.gradients.n_lags=2",
+    )
     found = []
     for checkpoint, folder in (("best", "gradients"), ("init", "gradients_init")):
         directory = command(*fields, f"checkpoint={checkpoint}") / folder

@@ -8,14 +8,14 @@ from seqlab.overrides import CONF, bringing, groups, require_known_fields
 from seqlab.types import model_arguments
 
 CHOICES = [(group, choice) for group, choices in groups().items() for choice in choices]
-ADDED = ("experiment", "debug", "analysis")
+ADDED = ("experiment", "debug")
 
 
 def select(group: str, choice: str) -> list[str]:
     """The overrides that take a choice, with those that bring its group: another one's defaults list may have it."""
     if group in ADDED:
         return [f"+{group}={choice}"]
-    return [*home(group), f"{group}=[{choice}]" if group == "logger" else f"{group}={choice}"]
+    return [*home(group), f"{group}=[{choice}]" if group in ("logger", "analysis") else f"{group}={choice}"]
 
 
 def home(group: str) -> list[str]:

@@ -1,0 +1,36 @@
+"""What analyses found, as files."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from seqlab.analysis.findings import Findings
+from seqlab.files import to_json, write_whole
+
+
+def keep_findings(findings: Findings, directory: Path, title: str, told: dict[str, Any]) -> list[Path]:
+    """Write the numbers, with what is `told` before them, the figures under their title, and the pages.
+
+    Returns the paths, `numbers.json` last.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for file, figure in findings.figures.items():
+        figure.suptitle(title, x=0.005, ha="left", fontsize=9)
+        paths.append(directory / f"{file}.png")
+        figure.savefig(paths[-1], dpi=150)
+    for file, page in findings.pages.items():
+        paths.append(directory / f"{file}.html")
+        write_whole(paths[-1], page)
+    paths.append(directory / "numbers.json")
+    write_whole(paths[-1], to_json({**told, "numbers": plain(findings.numbers)}, indent=1) + "\n")
+    return paths
+
+
+def plain(node: Any) -> Any:
+    """The same tree with lists for arrays."""
+    if isinstance(node, dict):
+        return {key: plain(value) for key, value in node.items()}
+    return node.tolist() if isinstance(node, np.ndarray | np.generic | jax.Array) else node
