@@ -1,6 +1,7 @@
 """What all tests share: four CPU devices, so that every mesh can be tried, and configs composed from conf/."""
 
 import functools
+import os
 from pathlib import Path
 
 import hydra
@@ -19,9 +20,11 @@ from seqlab.training.programs import Programs
 
 CONF = Path(__file__).parents[1] / "conf"
 
-start(4)
-# Tests compile much and run little.
+# Tests compile much and run little: without the emitters of fusions, and with each program in one piece, the compiler
+# takes a third of the time. Command lines that a test starts inherit it.
+os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 jax.config.update("jax_disable_most_optimizations", True)
+start(4)
 
 
 @pytest.fixture(scope="session")
