@@ -64,3 +64,8 @@ def check_weights(
         require(there or key in optional, f"{key} is missing from the state dict, but this layer needs it.")
         given = jnp.shape(state_dict[key]) if there else shape
         require(given == shape, f"{key} has shape {given}, but this layer needs {shape}.")
+
+
+def check_place(name: str, value: int, n: int) -> None:
+    """Refuse what is no place among n."""
+    require(0 <= value < n, f"{name} is {value}, but there are {n}: expected 0 to {n - 1}")

@@ -20,9 +20,10 @@ HERE = Path(__file__).parent
 DASH_ARRAYS = ("none", "7 4", "2 3", "7 3 2 3")
 
 
-def write_page(title: str, sections: Sequence[str]) -> str:
-    """The whole page: a title, and sections that the other functions here have written."""
+def write_page(title: str, sections: Sequence[str], own_style: str = "", own_script: str | None = None) -> str:
+    """The whole page: a title, sections, and where they are not the report's what they need besides or instead."""
     style, script = (HERE.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    style, script = style + own_style, script if own_script is None else own_script
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

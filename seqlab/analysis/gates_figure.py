@@ -1,0 +1,125 @@
+"""The figures of gates and states: their values along a row, and how often they are stuck."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seqlab.analysis.findings import caption, colour, dress
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Named = Mapping[str, np.ndarray]
+
+
+def choose_units(named: Named, gates: Sequence[str], n_units: int) -> tuple[str, np.ndarray]:
+    """What units are sorted by, the first gate's mean or else that of h, and those that are shown, from the greatest.
+
+    Of more than `n_units` those are shown that are evenly spaced in that order.
+    """
+    by = gates[0] if gates else "h"
+    order_F = np.argsort(-named[by].mean(0), kind="stable")
+    shown = np.unique(np.linspace(0, len(order_F) - 1, min(n_units, len(order_F))).round().astype(int))
+    return by, order_F[shown]
+
+
+def reach(values: np.ndarray) -> float:
+    """What has the deepest colour in a map of these: 1, but of states without a bound, as C, what 5 % are beyond."""
+    return max(1.0, float(np.quantile(np.abs(values), 0.95)))
+
+
+def draw_values(
+    layer: str, named: Named, gates: Sequence[str], tokens: list[str], n_tokens: int, n_units: int, of: str
+) -> "Figure":
+    """Draw each gate and state of a layer as a map of units and steps, one below the other."""
+    from matplotlib.figure import Figure
+
+    by, units = choose_units(named, gates, n_units)
+    T, n_all = min(n_tokens, len(tokens)), next(iter(named.values())).shape[1]
+    height = min(1.8, max(0.9, 0.045 * len(units) + 0.4))
+    figure = Figure(figsize=(min(13.0, max(5.0, 0.16 * T + 1.6)), height * len(named) + 1.0), layout="constrained")
+    axes = figure.subplots(len(named), 1, sharex=True, squeeze=False)[:, 0]
+    for axis, (name, a_TF) in zip(axes, named.items(), strict=True):
+        is_gate = name in gates
+        limit = reach(a_TF[:T])
+        shown = a_TF[:T, units].T
+        image = axis.imshow(
+            shown,
+            cmap="viridis" if is_gate else "RdBu_r",
+            vmin=0 if is_gate else -limit,
+            vmax=limit,
+            interpolation="nearest",
+            aspect="auto",
+        )
+        axis.set_yticks([])
+        axis.set_ylabel(f"${_tex(name)}_t$", rotation=0, ha="right", va="center", fontsize=11)
+        bar = figure.colorbar(image, ax=axis, aspect=10, pad=0.01, extend="both" if limit > 1 else "neither")
+        bar.ax.tick_params(labelsize=7)
+    turn = 90 if max(map(len, tokens[:T])) > 1 else 0
+    axes[-1].set_xticks(range(T), tokens[:T], fontsize=7, rotation=turn)
+    axes[-1].tick_params(length=1.5, pad=1)
+    axes[0].set_title(f"{layer}: gates and states" if gates else f"{layer}: states", loc="left", fontsize=10)
+    few = f"{len(units)} of its {n_all} units" if len(units) < n_all else f"its {n_all} units"
+    caption(figure, f"{of}; {few}, in all maps sorted by the mean of {by}, the greatest at the top")
+    return figure
+
+
+def draw_saturation(saturation: dict[str, Any], gates: dict[str, tuple[str, ...]]) -> "Figure":
+    """Draw how often each unit's gates are closed and open, a dot a unit, and how often its other values are near ±1.
+
+    Source   Karpathy et al. 2015, arXiv:1506.02078, fig. 2.
+    """
+    from matplotlib.figure import Figure
+
+    of_gates = list(dict.fromkeys(name for names in gates.values() for name in names))
+    others = [name for layer, named in saturation.items() for name in named if name not in gates[layer] and name != "C"]
+    panels = [*of_gates, *dict.fromkeys(others)]
+    n_columns = min(3, len(panels))
+    n_rows = -(-len(panels) // n_columns)
+    figure = Figure(figsize=(3.9 * n_columns, 3.7 * n_rows + 0.6), layout="constrained")
+    axes = list(figure.subplots(n_rows, n_columns, squeeze=False).flat)
+    for axis, name in zip(axes, panels, strict=False):
+        for n, (layer, named) in enumerate(saturation.items()):
+            if name not in named:
+                continue
+            if name in of_gates:
+                _dots(axis, named[name], layer, colour(n))
+            else:
+                _shares(axis, named[name]["beyond"], layer, colour(n))
+        if name in of_gates:
+            axis.plot([0, 1], [1, 0], color="0.6", linewidth=0.8)
+            axis.set_aspect("equal")
+            dress(axis, f"${_tex(name)}$", "right: share of steps above 0.9", "left: share of steps below 0.1")
+        else:
+            dress(axis, f"$|{_tex(name)}|$ above 0.9", "units, sorted (share)", "share of steps")
+        axis.set_xlim(-0.03, 1.03)
+        axis.set_ylim(-0.03, 1.03)
+    for axis in axes[len(panels) :]:
+        axis.set_axis_off()
+    if len(saturation) > 1:
+        handles = {
+            label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+        }
+        figure.legend([*handles.values()], [*handles], loc="outside right upper", frameon=False, fontsize=8)
+    n_replicas = len(next(iter(next(iter(saturation.values())).values()))["mean"])
+    seeds = f"{n_replicas} seeds" if n_replicas > 1 else "one seed"
+    caption(figure, f"{', '.join(saturation)}: {'a dot a unit, ' if of_gates else ''}a line a seed, of {seeds}")
+    return figure
+
+
+def _dots(axis: "Axes", named: Named, layer: str, colour: str) -> None:
+    right, left = named["right"].ravel(), named["left"].ravel()
+    axis.scatter(right, left, s=22, color=colour, alpha=0.35, linewidths=0, label=layer)
+
+
+def _shares(axis: "Axes", share_RF: np.ndarray, layer: str, colour: str) -> None:
+    for n, share_F in enumerate(share_RF):
+        place_F = (np.arange(len(share_F)) + 0.5) / len(share_F)
+        axis.plot(place_F, np.sort(share_F)[::-1], color=colour, linewidth=1.2, label=layer if n == 0 else None)
+
+
+def _tex(name: str) -> str:
+    """A name as TeX: a letter with a tilde is two characters."""
+    return rf"\tilde{{{name[0]}}}" if name[1:] == "\u0303" else name

@@ -1,0 +1,1 @@
+"""Pages to point at: attention and gates as HTML that needs nothing beside it."""

@@ -1,0 +1,37 @@
+let layer = data.layers[0], at = 0, marked = [0, 0];
+const strength = (u, t) => layer.maps[at].values[u][t] / layer.maps[at].limit;
+
+const told = make("output");
+const map = makeMap("values: each row is a unit, each column a step", (u, t) => mark(u, t));
+const values = makeButtons("Value", (n) => { at = n; showValues(); });
+const line = makeLine(data.tokens, (t) => mark(marked[0], t));
+
+function showLayer(n) {
+  const before = layer.maps[at].name;
+  layer = data.layers[n];
+  at = Math.max(0, layer.maps.findIndex((each) => each.name === before));
+  marked[0] = Math.min(marked[0], layer.units.length - 1);
+  values.show(layer.maps.map((each) => each.name), at);
+  showValues();
+}
+
+function showValues() {
+  map.show({ rows: layer.units.map(String), columns: data.tokens, strength, height: 13, step: 1 });
+  mark(...marked);
+}
+
+function mark(u, t) {
+  marked = [u, t];
+  map.mark(u, t);
+  line.paint(data.tokens.map((_, k) => strength(u, k)), t);
+  const { name: what, values } = layer.maps[at];
+  told.textContent = `unit ${layer.units[u]} at ${name(data.tokens, t)}: ${what} = ${values[u][t].toFixed(4)}`;
+}
+
+main.append(
+  makeSelect("Layer", data.layers.map((each) => each.name), showLayer), values.box, told,
+  make("h2", { textContent: "Tokens, by the marked unit" }), line.box, make("h2", { textContent: "Units" }),
+  make("p", { className: "faint", textContent: data.sorted }), map.box,
+);
+main.middle = map.middle;
+showLayer(0);

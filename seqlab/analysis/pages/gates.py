@@ -1,0 +1,37 @@
+"""The page of gates and states."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from seqlab.analysis.gates_figure import choose_units, reach
+from seqlab.analysis.pages.page import write_data_page
+
+NOTE = (
+    "Gates, candidates and states of each recurrent layer. Blue: towards 1; orange: towards −1; what is near 0 is left "
+    "blank. Point at a cell or at a token, tap it, or use the arrow keys."
+)
+
+
+def write_gates(
+    values: Mapping[str, Mapping[str, np.ndarray]],
+    gates: Mapping[str, Sequence[str]],
+    tokens: Sequence[str],
+    n_tokens: int,
+    n_units: int,
+    of: str,
+) -> str:
+    """Write values_TF by layer and name as a page: the layer and the gate are chosen on it."""
+    layers, orders = [], []
+    for layer, named in values.items():
+        by, units = choose_units(named, gates[layer], n_units)
+        maps = [
+            {"name": name, "limit": reach(a_TF[:n_tokens]), "values": np.round(a_TF[:n_tokens, units].T, 4).tolist()}
+            for name, a_TF in named.items()
+        ]
+        layers.append({"name": layer, "units": units.tolist(), "maps": maps})
+        orders.append(by)
+    by = " or ".join(dict.fromkeys(orders))
+    sorted_by = f"Sorted by the mean of {by}, the greatest at the top."
+    data = {"tokens": list(tokens[:n_tokens]), "layers": layers, "sorted": sorted_by}
+    return write_data_page("Gates and states", f"{NOTE} {of.capitalize()}.", "gates", data)

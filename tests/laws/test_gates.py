@@ -1,0 +1,136 @@
+"""Laws of gates and states: what is handed out rebuilds each cell's state, in every model with a recurrent layer."""
+
+import jax
+import numpy as np
+import pytest
+from sparing import sparing
+from test_analysis import CASES, ROWS, SPARED, T, at, looked_at, of_model  # noqa: F401 (a fixture)
+
+from seqlab.analysis.gates import Gates, Walked, describe, walk_gates
+from seqlab.analysis.gates_figure import choose_units
+from seqlab.analysis.probe import recurrent_parts
+from seqlab.nn.gates import candidate, gate, watch_gates
+from seqlab.types import UserError, model_arguments
+
+NAMES = {"LSTM": ("f", "i", "o", "C̃", "C", "h"), "GRU": ("z", "r", "h̃", "h"), "RNN": ("h",)}
+COSTLY = "model=encoder_decoder", "mixer=attention", "encoder=identity"
+
+
+def given(model, params, batch):
+    return model, params, model_arguments(model, batch)
+
+
+@pytest.mark.parametrize("name", sparing(CASES, [*SPARED, *COSTLY].__contains__))
+def test_every_recurrent_layer_hands_out_its_gates_and_states(looked_at, name):  # noqa: F811
+    model, params_R, task, batch = looked_at(CASES[name], n_replicas=2)
+    parts = recurrent_parts(*given(model, at(params_R, 0), batch))
+    analysis = Gates(rows=ROWS, row=1, replica=1, n_tokens=5, n_units=3)
+    if not parts:
+        with pytest.raises(UserError, match="has no recurrent layer whose gates and states could be shown: this is"):
+            analysis(model, params_R, task, batch)
+        return
+    numbers, figures, pages = analysis(model, params_R, task, batch)
+    n = len(numbers["inputs"])
+    assert n == (T if batch.lengths is None else batch.lengths[1])
+    assert [*numbers["values"]] == [part.name for part in parts] == [*numbers["saturation"]]
+    assert {f"values_{part.name.replace(' ', '_')}" for part in parts} | {"saturation"} == {*figures}
+    for part in parts:
+        cell = type(part.layer.bind({"params": part.params}).core)
+        values, saturation = numbers["values"][part.name], numbers["saturation"][part.name]
+        if cell.__module__.startswith("seqlab"):
+            assert (*values,) == (*saturation,) == NAMES[cell.__name__]
+        for what, a_TF in values.items():
+            assert a_TF.shape[0] == n and np.isfinite(a_TF).all() and a_TF.any()
+            shares = saturation[what]
+            if "left" in shares:
+                assert (a_TF > 0).all() and (a_TF < 1).all() and (shares["left"] + shares["right"] <= 1 + 1e-6).all()
+            for share_RF in shares.values():
+                assert share_RF.shape == (2, a_TF.shape[1]) and np.isfinite(share_RF).all()
+    assert pages["gates"].startswith("<!doctype html>")
+
+
+def read_row(overrides, looked_at, lengths):  # noqa: F811
+    model, params_R, _, batch = looked_at(overrides)
+    batch, params = batch.replace(lengths=np.array(lengths)), at(params_R, 0)
+
+    @jax.jit
+    def read(params):
+        parts = recurrent_parts(*given(model, params, batch))
+        own = [
+            part.layer.clone(reverse=part.reverse).apply({"params": part.params}, part.x_BTD, batch.lengths)
+            for part in parts
+        ]
+        return [walk_gates(part, batch.lengths) for part in parts], own
+
+    return read(params)
+
+
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("cell", ["lstm", pytest.param("gru", marks=pytest.mark.slow), "flax_gru"])
+def test_the_states_are_the_models_own_and_padding_changes_nothing(looked_at, cell, reverse):  # noqa: F811
+    case = of_model("classifier", f"model/cell={cell}", f"model.encoder.layer.reverse={reverse}")
+    lengths = [T, 4, 1]
+    (walked,), (own,) = read_row(case, looked_at, lengths)
+    for b, n in enumerate(lengths):
+        states = {name: walked.values[name][b, :n] for name in ("C", "h") if name in walked.values}
+        # The output at each step, of a layer that reads from the end too.
+        np.testing.assert_allclose(states["h"], own.y_BTF[b, :n], **CLOSE)
+        last = [a[0 if reverse else n - 1] for a in states.values()]
+        for found, leaf in zip(last, jax.tree.leaves(own.state), strict=True):
+            np.testing.assert_allclose(found, leaf[b], **CLOSE)
+    if not reverse:
+        (full,), _ = read_row(case, looked_at, [T, T, T])
+        for name, a_BTF in walked.values.items():
+            np.testing.assert_allclose(a_BTF[1, :4], full.values[name][1, :4], **CLOSE)
+
+
+def test_an_lstm_is_rebuilt_from_what_it_hands_out(looked_at):  # noqa: F811
+    (walked,), _ = read_row(of_model("classifier", "model/cell=lstm"), looked_at, [T, T, T])
+    f, i, o, c, C, h = (np.asarray(walked.values[name]) for name in NAMES["LSTM"])
+    before = np.pad(C[:, :-1], ((0, 0), (1, 0), (0, 0)))
+    np.testing.assert_allclose(C, f * before + i * c, **CLOSE)
+    np.testing.assert_allclose(h, o * np.tanh(C), **CLOSE)
+
+
+@pytest.mark.parametrize("reset", ["before", "after"])
+def test_a_gru_is_rebuilt_from_what_it_hands_out(looked_at, reset):  # noqa: F811
+    (walked,), _ = read_row(
+        of_model("classifier", f"model/cell=gru{'_after' * (reset == 'after')}"), looked_at, [T] * 3
+    )
+    z, _, new, h = (np.asarray(walked.values[name]) for name in NAMES["GRU"])
+    before = np.pad(h[:, :-1], ((0, 0), (1, 0), (0, 0)))
+    np.testing.assert_allclose(h, (1 - z) * before + z * new, **CLOSE)
+
+
+def test_shares_are_counted_over_real_steps():
+    values = {"f": np.array([[0.05, 0.95, 0.5], [0.01, 0.99, 0.99]])[..., None], "h": np.full((2, 3, 1), -0.95)}
+    found = describe(Walked("layer 1", ("f",), ("h",), values), np.array([3, 1]))
+    assert {name: float(a[0]) for name, a in found["f"].items()} == pytest.approx(
+        {"left": 0.5, "right": 0.25, "mean": 1.51 / 4}
+    )
+    assert found["h"]["beyond"] == [1] and found["h"]["mean"] == pytest.approx(-0.95)
+
+
+def test_units_are_sorted_and_thinned_evenly():
+    by, units = choose_units({"f": np.array([[0.1, 0.9, 0.5, 0.7, 0.3]]), "h": np.zeros((1, 5))}, ("f",), 3)
+    assert by == "f" and units.tolist() == [1, 2, 0]
+    assert choose_units({"h": np.array([[0.0, 1.0]])}, (), 7)[1].tolist() == [1, 0]
+
+
+def test_nobody_looks_and_nothing_is_seen():
+    a = object()
+    assert gate("f", a) is a and candidate("C̃", a) is a
+    with watch_gates() as seen:
+        assert gate("f", a) is a
+    gate("i", a)
+    assert seen == ({"f": a}, {})
+
+
+def test_mistakes_are_told(looked_at):  # noqa: F811
+    with pytest.raises(UserError, match="n_units is 0"):
+        Gates(n_units=0)
+    with pytest.raises(UserError, match="replica is 2, but there are 1: expected 0 to 0"):
+        Gates(replica=2)(*looked_at(CASES["model=tagger"]))
