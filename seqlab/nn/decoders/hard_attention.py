@@ -20,12 +20,12 @@ from seqlab.nn.source_attention import Memory, clear_source
 from seqlab.types import Array, Encoding, require
 
 
-def choose(scores_BS: Array, valid_BS: Array, noise_BS: Array) -> tuple[Array, Array, Array]:
+def choose(scores_BS: Array, valid_BS: Array, noise_BS: Array) -> tuple[Array, Array, Array, Array]:
     """Choose a real place: a sample of the softmax for noise of the standard Gumbel distribution, its mode for none.
 
         π = softmax(scores)    i = argmax_s (log π_s + noise_s)    H = −Σ_s π_s log π_s
 
-    Shapes   -> i_B, log π_i _B, H_B; zeros for a row without a real place.
+    Shapes   -> i_B, log π_i _B, H_B, π_BS; zeros for a row without a real place.
     """
     a_BS = scores_BS.astype(jnp.promote_types(scores_BS.dtype, jnp.float32))
     log_π_BS = jax.nn.log_softmax(jnp.where(valid_BS, a_BS, -1e30))
@@ -33,7 +33,7 @@ def choose(scores_BS: Array, valid_BS: Array, noise_BS: Array) -> tuple[Array, A
     i_B = jnp.argmax(jnp.where(valid_BS, lax.stop_gradient(log_π_BS) + noise_BS, -jnp.inf), -1)
     log_probability_B = jnp.take_along_axis(log_π_BS, i_B[:, None], 1)[:, 0]
     entropy_B = -jnp.sum(jnp.exp(log_π_BS) * log_π_BS, -1)
-    return i_B, log_probability_B, entropy_B
+    return i_B, log_probability_B, entropy_B, jnp.where(valid_BS, jnp.exp(log_π_BS), 0)
 
 
 class HardAttention(nn.Module):
@@ -43,9 +43,11 @@ class HardAttention(nn.Module):
         c_t = z_{i_t};   s_t = layer(s_{t−1}, [x_t; c_t]);   gives out [s_t; c_t];   b_t = wᵀ s_{t−1} + b
 
     The draw has no gradient: `reinforce_loss` makes it, for π and for the baseline, from the `choices` of the
-    encoding. With an `entropy_bonus` it holds π open. The key is drawn from "dropout".
+    encoding. With an `entropy_bonus` it holds π open. The key is drawn from "dropout". π is sown as "weights" into the
+    collection "intermediates" for who asks for it.
 
-    Shapes   start: source, lengths_B -> state; x_BTD, lengths_B, state -> y_BTF, last_BF, state, choices.
+    Shapes   start: source, lengths_B -> state; x_BTD, lengths_B, state -> y_BTF, last_BF, state, choices;
+             weights_BHTS with H = 1.
     Raises   UserError for an entropy_bonus below 0, and as its layer, its bridge and its score.
     Source   Xu et al. 2015, arXiv:1502.03044, §4.1; Williams 1992; the draw by noise: Gumbel 1954.
     Differs  The baseline is a learned function of the state, where Xu et al. take a moving average. Masks that the
@@ -88,7 +90,7 @@ class HardAttention(nn.Module):
 
     def step(self, state: AttentionState, x_BD: Array) -> tuple[AttentionState, Array]:
         noise_BS = jnp.zeros(state.memory.valid_BS.shape)
-        layer, (y_BF, _) = self.advance(state.layer, state.memory, x_BD, noise_BS, None, train=False)
+        layer, (y_BF, *_) = self.advance(state.layer, state.memory, x_BD, noise_BS, None, train=False, asked=False)
         return AttentionState(layer, state.memory), y_BF
 
     def read(
@@ -96,26 +98,38 @@ class HardAttention(nn.Module):
     ) -> Encoding:
         """All steps, each with the choice that its noise makes."""
         real_BT = None if lengths_B is None else valid_mask(lengths_B, x_BTD.shape[1])
+        asked = self.is_mutable_collection("intermediates") and not self.is_initializing()
 
         def body(decoder: HardAttention, layer: Any, per_step: tuple[Array, Array, Array | None]) -> Any:
-            return decoder.advance(layer, state.memory, *per_step, train=train)
+            return decoder.advance(layer, state.memory, *per_step, train=train, asked=asked)
 
         scan = nn.scan(
             body, variable_broadcast="params", split_rngs={"params": False, "dropout": True}, in_axes=1, out_axes=1
         )
-        layer, (y_BTF, choices) = scan(self, state.layer, (x_BTD, noise_BTS, real_BT))
+        layer, (y_BTF, choices, π_BTS) = scan(self, state.layer, (x_BTD, noise_BTS, real_BT))
+        if asked:
+            self.sow("intermediates", "weights", π_BTS[:, None])
         return Encoding(y_BTF, last_step(y_BTF, lengths_B), AttentionState(layer, state.memory), choices)
 
     def advance(
-        self, layer: Any, memory: Memory, x_BD: Array, noise_BS: Array, real_B: Array | None, *, train: bool
-    ) -> tuple[Any, tuple[Array, Choices]]:
-        """One step: the layer's state, [s_t; c_t], and the choice."""
+        self,
+        layer: Any,
+        memory: Memory,
+        x_BD: Array,
+        noise_BS: Array,
+        real_B: Array | None,
+        *,
+        train: bool,
+        asked: bool,
+    ) -> tuple[Any, tuple[Array, Choices, Array | None]]:
+        """One step: the layer's state, [s_t; c_t], the choice, and π_BS if asked."""
         s_BF = hidden(layer, x_BD.dtype)
         scores_B11S = self.fit(self.W(s_BF[:, None]), memory.k_BSGK)
-        i_B, log_probability_B, entropy_B = choose(scores_B11S[:, 0, 0], memory.valid_BS, noise_BS)
+        i_B, log_probability_B, entropy_B, π_BS = choose(scores_B11S[:, 0, 0], memory.valid_BS, noise_BS)
         c_BD = jnp.take_along_axis(memory.v_BSGK[:, :, 0], i_B[:, None, None], 1)[:, 0]
         layer, y_BF = advance(self.core, layer, beside(x_BD, c_BD), c_BD, real_B, train)
         chosen_B = memory.valid_BS.any(1) if real_B is None else memory.valid_BS.any(1) & real_B
         baseline_B = self.baseline(lax.stop_gradient(s_BF))[:, 0]
         choices = Choices(log_probability_B, baseline_B, self.entropy_bonus * entropy_B)
-        return layer, (y_BF, jax.tree.map(lambda a_B: jnp.where(chosen_B, a_B, 0), choices))
+        choices = jax.tree.map(lambda a_B: jnp.where(chosen_B, a_B, 0), choices)
+        return layer, (y_BF, choices, π_BS if asked else None)
