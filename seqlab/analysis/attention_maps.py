@@ -8,14 +8,16 @@ import jax
 import numpy as np
 from flax.traverse_util import flatten_dict
 
-from seqlab.analysis.findings import Findings, caption, colour, dress, first_rows, replicas
+from seqlab.analysis.attention_figure import draw_heads, draw_maps, draw_rollout, roll_out
+from seqlab.analysis.attention_pictures import draw_over_picture, picture_of
+from seqlab.analysis.findings import Findings, caption, first_rows, replicas
+from seqlab.analysis.pages.attention import describe_layer, write_attention
 from seqlab.analysis.probe import SEEN, name_layer
 from seqlab.analysis.tokens import input_tokens, target_tokens
-from seqlab.nn.checks import check_positive
+from seqlab.nn.checks import check_place, check_positive
 from seqlab.types import Batch, Params, Task, model_arguments, require
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Maps = dict[str, np.ndarray]
@@ -33,11 +35,12 @@ class AttentionMaps:
         entropy   −Σ_s w_ts ln w_ts, in nats;   distance   Σ_s w_ts |t − s|, of self-attention alone
                   means over the real steps of `rows` rows, for each head, with all replicas
 
-    Figures show the first `n_tokens` steps.
+    Of hard attention the weights are the probabilities of its draw. Figures show the first `n_tokens` steps, and what
+    is looked at of a picture over the picture.
 
     Raises   UserError for a model without such attention, a row or a replica that there is not, counts below 1.
-    Source   Abnar & Zuidema 2020, arXiv:2005.00928, §3.1 (rollout; here only in a stack of self-attention).
-    Differs  Hard attention draws one place and hands out no weights.
+    Source   Abnar & Zuidema 2020, arXiv:2005.00928, §3.1 (rollout; here only in a stack of self-attention); over
+             pictures Xu et al. 2015, arXiv:1502.03044, fig. 2.
     """
 
     row: int = 0
@@ -52,14 +55,14 @@ class AttentionMaps:
     def __call__(self, model: nn.Module, params_R: Params, task: Task, batch: Batch) -> Findings:
         batch = first_rows(batch, self.rows)
         each = replicas(params_R)
-        for name, value, n in (("row", self.row, len(batch.inputs)), ("replica", self.replica, len(each))):
-            require(0 <= value < n, f"{name} is {value}, but there are {n}: expected 0 to {n - 1}")
+        check_place("row", self.row, len(batch.inputs))
+        check_place("replica", self.replica, len(each))
         look = jax.jit(lambda params: attention_weights(model, params, batch))
         maps_R = [{layer: np.asarray(w) for layer, w in look(params).items()} for params in each]
         require(
             bool(maps_R[0]),
             f"{type(model).__name__} has no attention whose weights could be shown: this is for "
-            "model/encoder=transformer with model/mixer=attention, model/decoder=soft and model/decoder=transformer",
+            "model/encoder=transformer with model/mixer=attention, model/decoder=soft, hard and transformer",
         )
         inputs = input_tokens(task, batch, self.row)
         targets = target_tokens(task, batch, self.row) if task.target_per == "sequence" else []
@@ -68,27 +71,33 @@ class AttentionMaps:
         # What the decoder reads at a step is the target before it.
         before = ["<start>", *targets][: len(targets)]
         own, of_source = split_by_kind({layer: w[self.row] for layer, w in maps_R[self.replica].items()})
+        page: list[dict[str, Any]] = []
+        picture, has_class = picture_of(batch, self.row), getattr(model.inputs, "class_token", False)
         for kind, maps in (("self", own), ("source", of_source)):
             for stack, layers in by_stack(maps).items():
-                is_decoder = stack == "decoder"
-                rows, columns = (
-                    (targets, inputs) if kind == "source" else (before,) * 2 if is_decoder else (inputs,) * 2
-                )
+                rows = targets if kind == "source" else before if stack == "decoder" else inputs
+                columns = rows if kind == "self" else inputs
                 cut = {layer: np.round(crop(w, rows, columns), 6) for layer, w in layers.items()}
                 file = f"{stack}_{kind}_attention"
                 numbers["maps"] |= cut
                 figures[file] = draw_maps(cut, told(rows), told(columns), self.n_tokens)
+                page += [describe_layer(layer, w, rows, columns, kind == "self") for layer, w in cut.items()]
                 if kind == "self":
-                    numbers["rollout"][stack] = roll_out([w.mean(0) for w in cut.values()])
+                    R_TT = numbers["rollout"][stack] = roll_out([w.mean(0) for w in cut.values()])
                     figures[f"{file}_rolled_out"] = draw_rollout(cut, told(rows), self.n_tokens)
+                    page.append(describe_layer(f"{stack} rolled out", R_TT[None], rows, columns, True))
+                if picture is not None and (kind == "source" or stack == "encoder"):
+                    over = draw_over_picture(picture, cut, told(rows), kind == "self", has_class)
+                    figures |= {f"{file}_over_picture": over} if over else {}
         numbers["heads"] = {
             layer: {name: np.stack([describe_heads(m[layer], batch, layer)[name] for m in maps_R]) for name in first}
             for layer, first in ((layer, describe_heads(w, batch, layer)) for layer, w in maps_R[0].items())
         }
+        of = f"row {self.row}, replica {self.replica}"
         for figure in figures.values():
-            caption(figure, f"row {self.row}, replica {self.replica}; white: not looked at")
+            caption(figure, f"{of}; white: not looked at")
         figures["heads"] = draw_heads(numbers["heads"])
-        return Findings(numbers, figures)
+        return Findings(numbers, figures, {"attention": write_attention(page, of)})
 
 
 def attention_weights(model: nn.Module, params: Params, batch: Batch) -> dict[str, jax.Array]:
@@ -133,15 +142,6 @@ def told(tokens: list[str]) -> list[str]:
     return [] if tokens == [str(t) for t in range(len(tokens))] else tokens
 
 
-def roll_out(averaged_NTT: list[np.ndarray]) -> np.ndarray:
-    """R_N, the product of ½ (w̄ + I) over the layers, each row divided by its sum."""
-    R_TT = np.eye(len(averaged_NTT[0]))
-    for w_TT in averaged_NTT:
-        mixed_TT = (w_TT + np.eye(len(w_TT))) / 2
-        R_TT = mixed_TT / mixed_TT.sum(-1, keepdims=True) @ R_TT
-    return R_TT
-
-
 def describe_heads(w_BHTS: np.ndarray, batch: Batch, layer: str) -> dict[str, np.ndarray]:
     """The mean entropy of each head, and of self-attention the mean distance, over the real steps."""
     B, _, T, S = w_BHTS.shape
@@ -159,78 +159,3 @@ def describe_heads(w_BHTS: np.ndarray, batch: Batch, layer: str) -> dict[str, np
         distance_TS = np.abs(np.arange(T)[:, None] - np.arange(S))
         described["distance"] = np.einsum("bhts,ts,bt->h", w_BHTS, distance_TS, real_BT) / n
     return described
-
-
-def draw_maps(maps: Maps, rows: list[str], columns: list[str], n_tokens: int) -> "Figure":
-    """Draw each head of each layer: a row of panels for each layer."""
-    n_heads = max(len(w) for w in maps.values())
-    figure, axes = _grid(len(maps), n_heads, maps, n_tokens)
-    for panels, (layer, w_HTS) in zip(axes, maps.items(), strict=True):
-        for h, axis in enumerate(panels):
-            if h < len(w_HTS):
-                image = _draw_map(axis, w_HTS[h], f"{layer}, head {h + 1}", rows, columns, n_tokens)
-            else:
-                axis.set_axis_off()
-    figure.colorbar(image, ax=list(axes.flat), label="weight", shrink=0.8, aspect=40, pad=0.01)
-    return figure
-
-
-def draw_rollout(maps: Maps, tokens: list[str], n_tokens: int) -> "Figure":
-    """Draw the average over the heads of each layer, and below it the rollout up to that layer."""
-    figure, axes = _grid(2, len(maps), maps, n_tokens)
-    averaged = [w.mean(0) for w in maps.values()]
-    for n, layer in enumerate(maps):
-        _draw_map(axes[0, n], averaged[n], f"{layer}, averaged", tokens, tokens, n_tokens)
-        image = _draw_map(axes[1, n], roll_out(averaged[: n + 1]), "rolled out", tokens, tokens, n_tokens)
-    figure.colorbar(image, ax=list(axes.flat), label="weight", shrink=0.8, aspect=40, pad=0.01)
-    return figure
-
-
-def draw_heads(heads: dict[str, dict[str, np.ndarray]]) -> "Figure":
-    """Draw entropy and distance of each head, a dot a replica: heads of two seeds have nothing but a number in common,
-    so nothing is averaged over them."""
-    from matplotlib.figure import Figure
-
-    measures = sorted({name for of_layer in heads.values() for name in of_layer}, reverse=True)
-    n_lines = sum(named["entropy"].shape[1] + 1 for named in heads.values())
-    figure = Figure(figsize=(5.0 * len(measures), 1.4 + 0.22 * n_lines), layout="constrained")
-    axes = figure.subplots(1, len(measures), squeeze=False)[0]
-    units = {"entropy": "entropy (nats)", "distance": "distance (steps)"}
-    for axis, measure in zip(axes, measures, strict=True):
-        place, ticks = 0, {}
-        for n, (layer, named) in enumerate(heads.items()):
-            for h, values_R in enumerate(named[measure].T if measure in named else ()):
-                axis.plot(values_R, [place] * len(values_R), "o", color=colour(n), markersize=5, alpha=0.6)
-                ticks[place] = f"{layer}, head {h + 1}"
-                place += 1
-            place += 1
-        axis.set_yticks(list(ticks), list(ticks.values()), fontsize=8)
-        axis.invert_yaxis()
-        dress(axis, f"Mean {measure} of each head", f"{units[measure]}, a dot a seed", "")
-        axis.set_xlim(left=0)
-    return figure
-
-
-def _grid(n_rows: int, n_columns: int, maps: Maps, n_tokens: int) -> tuple["Figure", np.ndarray]:
-    from matplotlib.figure import Figure
-
-    T, S = (min(n_tokens, max(w.shape[axis] for w in maps.values())) for axis in (1, 2))
-    width, height = (min(3.6, max(2.0, 0.1 * n + 0.8)) for n in (S, T))
-    figure = Figure(figsize=(width * n_columns + 0.8, height * n_rows + 0.5), layout="constrained")
-    return figure, figure.subplots(n_rows, n_columns, squeeze=False)
-
-
-def _draw_map(axis: "Axes", w_TS: np.ndarray, title: str, rows: list[str], columns: list[str], n: int) -> Any:
-    from matplotlib.colors import PowerNorm
-
-    # The square root makes weights of 1/T visible beside those of 1.
-    # White where nothing is looked at.
-    w_TS = np.ma.masked_equal(w_TS[:n, :n], 0)
-    image = axis.imshow(w_TS, cmap="magma_r", norm=PowerNorm(0.5, 0, 1), interpolation="nearest", aspect="auto")
-    axis.set_title(title, fontsize=8, loc="left")
-    for tokens, size, ticks in ((columns, w_TS.shape[1], axis.set_xticks), (rows, w_TS.shape[0], axis.set_yticks)):
-        if tokens:
-            turn = 90 if ticks == axis.set_xticks and max(map(len, tokens[:size])) > 1 else 0
-            ticks(range(size), tokens[:size], fontsize=6, rotation=turn)
-    axis.tick_params(length=1.5, pad=1, labelsize=6)
-    return image

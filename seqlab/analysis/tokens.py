@@ -11,9 +11,11 @@ SHOWN = {"\n": "↵", " ": "␣", "\t": "⇥"}
 
 
 def input_tokens(task: Task, batch: Batch, row: int) -> list[str]:
-    """The names of a row's inputs up to its length; numbers from 0 for what are no tokens."""
+    """The names of a row's inputs up to its length; numbers from 0 for what are no tokens, none of a picture."""
     n = None if batch.lengths is None else int(batch.lengths[row])
     inputs = np.asarray(batch.inputs[row])[:n]
+    if inputs.ndim == 3:
+        return []
     if inputs.ndim > 1 or task.vocab_size is None:
         return [str(t) for t in range(len(inputs))]
     vocabulary: Any = getattr(task, "vocabulary", None)

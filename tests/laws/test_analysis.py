@@ -11,7 +11,9 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 from sparing import is_variant, sparing
 
-from seqlab.analysis.attention_maps import AttentionMaps, describe_heads, roll_out
+from seqlab.analysis.attention_figure import roll_out
+from seqlab.analysis.attention_maps import AttentionMaps, describe_heads
+from seqlab.analysis.attention_pictures import draw_over_picture, find_grid
 from seqlab.analysis.findings import draw_band, first_rows, pick
 from seqlab.analysis.gradients import Gradients, align_ends, only_last_targets
 from seqlab.analysis.probe import apply_disturbed, disturbances, recurrent_parts
@@ -95,7 +97,7 @@ def test_gradients_reach_every_layer_of_every_model(looked_at, name):
 
     # What is disturbed by nothing is the model.
     np.testing.assert_allclose(*both(at(params_R, 0)), rtol=1e-4, atol=1e-5)
-    numbers, figures = Gradients(rows=ROWS, jacobian_rows=2, n_lags=2)(model, params_R, task, batch)
+    numbers, figures, *_ = Gradients(rows=ROWS, jacobian_rows=2, n_lags=2)(model, params_R, task, batch)
     assert "inputs" in numbers["gradients"] and (len(numbers["gradients"]) > 1 or "identity" in name)
     for layer, named in numbers["gradients"].items():
         for what, norm_RT in named.items():
@@ -139,7 +141,7 @@ def test_gradients_and_jacobians_equal_an_explicit_loop_of_vjps(looked_at):
     lengths = np.array([T, 4, 2])
     batch = batch.replace(lengths=lengths)
     analysis = Gradients(rows=ROWS, jacobian_rows=ROWS, n_lags=T)
-    numbers, _ = analysis(model, params_R, task, batch)
+    numbers, *_ = analysis(model, params_R, task, batch)
     for r in range(2):
         params = at(params_R, r)
         x_BTD = recurrent_parts(model, params, model_arguments(model, batch))[0].x_BTD
@@ -186,7 +188,7 @@ def test_a_product_of_jacobians_keeps_its_bound_and_does_not_end_where_float32_d
     (map_,) = core.values()
     U = map_["recurrent_kernel"]
     map_["recurrent_kernel"] = (0.5 * U / np.linalg.norm(U[0], 2)).astype(np.float32)
-    numbers, _ = Gradients(rows=1, jacobian_rows=1, n_lags=199)(model, params_R, task, batch)
+    numbers, *_ = Gradients(rows=1, jacobian_rows=1, n_lags=199)(model, params_R, task, batch)
     h = numbers["jacobians"]["layer 1"]["h"]
     assert (h["largest"][0] <= 0.5 ** h["lag"] * 1.0001).all() and 0 < h["largest"][0, -1] < 1e-50
 
@@ -207,7 +209,7 @@ LOOKING = {
 )
 def test_rows_of_attention_sum_to_one_over_what_may_be_looked_at(looked_at, name):
     model, params_R, task, batch = looked_at(LOOKING[name], n_replicas=2)
-    numbers, figures = AttentionMaps(rows=ROWS)(model, params_R, task, batch)
+    numbers, figures, *_ = AttentionMaps(rows=ROWS)(model, params_R, task, batch)
     n = len(numbers["inputs"])
     for layer, w_HTS in numbers["maps"].items():
         of_source = layer == "decoder" or layer.endswith("source")
@@ -224,8 +226,9 @@ def test_rows_of_attention_sum_to_one_over_what_may_be_looked_at(looked_at, name
     for named in numbers["heads"].values():
         assert (named["entropy"] >= 0).all() and (named["entropy"] <= np.log(len(batch.inputs[0])) + 1e-4).all()
         assert all(len(values) == 2 and np.isfinite(values).all() for values in named.values())
-    assert ("decoder_source_attention" in figures) == (name in ("decoder=soft", "decoder=transformer"))
-    n_layers = {"bilm": 2}.get(name, 2 + 4 * (name == "decoder=transformer") + (name == "decoder=soft"))
+    n_decoding = {"decoder=transformer": 4, "decoder=soft": 1, "decoder=hard": 1}.get(name, 0)
+    assert ("decoder_source_attention" in figures) == (n_decoding > 0)
+    n_layers = {"bilm": 2}.get(name, 2 + n_decoding)
     assert len(numbers["maps"]) == n_layers and "heads" in figures
 
 
@@ -234,6 +237,67 @@ def test_a_rollout_is_the_product_of_the_layers_with_their_residuals():
     np.testing.assert_allclose(roll_out(w), [[1, 0], [0.5 + 0.5 * 0.25, 0.5 * 0.75]])
     # Who looks at nothing stays what it was.
     np.testing.assert_allclose(roll_out([np.zeros((2, 2))]), np.eye(2))
+
+
+@pytest.mark.parametrize(
+    "n_places, n_before, shape, expected",
+    [
+        (49, 0, (28, 28), (7, 7, 0)),
+        (50, 1, (28, 28), (7, 7, 1)),
+        (9, 0, (28, 28), (3, 3, 0)),  # 28 → 14 → 7 → 3
+        (7, 1, (8, 12), (2, 3, 1)),
+        (6, 0, (8, 12), (2, 3, 0)),
+        (8, 0, (20, 36), (2, 4, 0)),  # 20 → 10 → 5 → 2 and 36 → 18 → 9 → 4
+        (25, 0, (20, 30), None),
+        (1, 0, (28, 28), None),
+        (30, 0, (28, 28), None),
+    ],
+)
+def test_places_are_the_grid_that_covers_the_picture(n_places, n_before, shape, expected):
+    assert find_grid(n_places, n_before, *shape) == expected
+
+
+PICTURED = "task=captioning", "model=encoder_decoder", "model/encoder=identity"
+PICTURES = {
+    "a grid": (*PICTURED, "model/inputs=grid", "model/decoder=soft"),
+    "hard": (*PICTURED, "model/inputs=lenet_grid", "model/decoder=hard"),
+    "no grid": (*PICTURED, "model/inputs=lenet", "model/decoder=soft"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PICTURES)
+def test_attention_to_a_picture_is_drawn_over_it(looked_at, name):
+    model, params_R, task, batch = looked_at(PICTURES[name])
+    numbers, figures, *_ = AttentionMaps(rows=ROWS)(model, params_R, task, batch)
+    w_HTS = numbers["maps"]["decoder"]
+    np.testing.assert_allclose(w_HTS.sum(-1), 1, atol=1e-4)
+    if name == "no grid":
+        assert "decoder_source_attention_over_picture" not in figures
+        return
+    figure = figures["decoder_source_attention_over_picture"]
+    grid = find_grid(w_HTS.shape[-1], 0, *batch.inputs.shape[1:3])
+    panels = [axis for axis in figure.axes if len(axis.images) == 2]
+    assert [axis.get_title() for axis in panels] == numbers["targets"][:10]
+    for axis, w_S in zip(panels, w_HTS.mean(0), strict=False):
+        shown = np.asarray(axis.images[1].get_array())
+        assert shown.shape == (grid.rows, grid.columns)
+        np.testing.assert_allclose(shown.sum(), 1, atol=1e-4)
+        np.testing.assert_array_equal(shown.ravel(), w_S)
+
+
+def test_what_the_class_token_and_each_word_look_at_is_drawn_over_the_picture():
+    w_HTS = np.random.default_rng(0).dirichlet(np.ones(7), (2, 7))
+    figure = draw_over_picture(np.zeros((8, 12)), {"layer 1": w_HTS}, [], True, True)
+    panels = {axis.get_title(): axis.images[1].get_array() for axis in figure.axes if len(axis.images) == 2}
+    assert [*panels] == ["head 1", "head 2", "rolled out"]
+    np.testing.assert_array_equal(panels["head 2"], w_HTS[1, 0, 1:].reshape(2, 3))
+    words = ["a", "b"]
+    figure = draw_over_picture(np.zeros((8, 12, 3)), {"layer 1": w_HTS[:, :2, 1:]}, words, False, False)
+    panels = {axis.get_title(): axis.images[1].get_array() for axis in figure.axes if len(axis.images) == 2}
+    assert [*panels] == words
+    np.testing.assert_allclose(panels["b"], w_HTS[:, 1, 1:].mean(0).reshape(2, 3))
+    assert draw_over_picture(np.zeros((8, 12)), {"layer 1": w_HTS[..., :5]}, [], True, False) is None
 
 
 def test_heads_are_described_over_real_steps():
