@@ -27,11 +27,11 @@ data: .venv/ready ## Fetch the real data that tasks read, once; NAMES="reviews d
 
 .PHONY: test
 test: .venv/ready ## Run the tests but for the slow ones (a few minutes)
-	@$(BIN)/python -m pytest -q -n 2 --dist loadscope -m "not slow"
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
 
 .PHONY: test-all
 test-all: .venv/ready ## Run all tests
-	@$(BIN)/python -m pytest -q -n 2 --dist loadscope
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 .PHONY: check
 check: .venv/ready ## Check format, lint and types

@@ -435,7 +435,7 @@ def test_tfds_is_read_by_name(prepared):
         assert all(isinstance(record[field], str) for field in ("text", "label", "source"))
 
 
-@pytest.mark.parametrize("in_memory", [True, False])
+@pytest.mark.parametrize("in_memory", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_model_trains_on_a_tfds_data_set(prepared, compose, in_memory):
     config = compose("task=sentiment", "model/cell=rnn", "model.encoder.features=3", "model.inputs.features=5")
     config.task.source = {"_target_": "seqlab.data.sources.tfds.Tfds", "name": "small_set", "data_dir": prepared}

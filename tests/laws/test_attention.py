@@ -86,7 +86,13 @@ def test_chunks_change_nothing(options, chunk, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "window", [None, pytest.param(1, marks=pytest.mark.slow), 3, pytest.param(T, marks=pytest.mark.slow)]
+    "window",
+    [
+        None,
+        pytest.param(1, marks=pytest.mark.slow),
+        pytest.param(3, marks=pytest.mark.slow),
+        pytest.param(T, marks=pytest.mark.slow),
+    ],
 )
 def test_blocks_change_nothing(window):
     q = draw()[0]

@@ -121,6 +121,7 @@ def test_streamed_rows_come_once_an_epoch_and_resume_anywhere(task):
         jax.tree.map(np.testing.assert_array_equal, batch, again)
 
 
+@pytest.mark.slow
 def test_workers_change_nothing():
     texts = [{"text": f"w{i} " * (i % 5 + 1), "label": i % 2} for i in range(23)]
     task = TextClassification(Given((texts, texts[:2], texts[:2])), in_memory=False, max_length=3)

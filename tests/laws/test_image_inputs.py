@@ -100,7 +100,9 @@ def halve(image_HWC, pooling):
     return NUMPY[pooling](image_HWC.reshape(h // 2, 2, w // 2, 2, F), (1, 3))
 
 
-@pytest.mark.parametrize(("activation", "pooling"), [("tanh", "average"), ("relu", "max")])
+@pytest.mark.parametrize(
+    ("activation", "pooling"), [("tanh", "average"), pytest.param("relu", "max", marks=pytest.mark.slow)]
+)
 def test_lenet_equals_its_equations(activation, pooling):
     """Also for 28 × 28, which stands in the middle of zeros; the grid is what the first dense layer reads."""
     φ = {"tanh": np.tanh, "relu": lambda a: np.maximum(a, 0)}[activation]
@@ -150,8 +152,14 @@ def test_patches_equal_their_equation(class_token):
     np.testing.assert_allclose(module.apply(variables, x, train=False), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("frame", "merge"), [*((frame, "mean") for frame in IMAGE_INPUTS), ("grid", "flat")])
-def test_a_frame_is_read_as_an_image_by_itself(frame, merge):
+@pytest.mark.parametrize(
+    "frame_merge",
+    sparing(
+        [f"{frame} mean" for frame in IMAGE_INPUTS] + ["grid flat"], {"lenet mean", "lenet_grid mean"}.__contains__
+    ),
+)
+def test_a_frame_is_read_as_an_image_by_itself(frame_merge):
+    frame, merge = frame_merge.split()
     choice = f"model/inputs@model.inputs.frame={frame}"
     module = build_node("model/inputs/frames", "model.inputs", choice, f"model.inputs.merge={merge}")
     video = draw("video", garbage=1)
@@ -202,7 +210,9 @@ IDENTITY = ["model/encoder=identity", "model/pool=mean"]
 TRANSFORMER = ["model/encoder=transformer", "model.encoder.mixer.causal=false", "model.encoder.features=8"]
 
 
-@pytest.mark.parametrize("inputs", sparing(inputs_reading("images", "video"), lambda name: name == "lenet_grid"))
+@pytest.mark.parametrize(
+    "inputs", sparing(inputs_reading("images", "video"), {"lenet_grid", "frames", "grid"}.__contains__)
+)
 def test_a_classifier_learns_to_tell_images_apart(inputs):
     """By which half is bright, in noise."""
     model = build_node("model/classifier", "model", *IDENTITY, f"model/inputs={inputs}")
@@ -230,7 +240,9 @@ def test_a_classifier_learns_to_tell_images_apart(inputs):
     assert (logits.argmax(-1) == labels_B).all()
 
 
-@pytest.mark.parametrize("positions", ["rotary", "learned", "none"])
+@pytest.mark.parametrize(
+    "positions", ["rotary", *(pytest.param(p, marks=pytest.mark.slow) for p in ("learned", "none"))]
+)
 def test_patches_are_read_by_a_transformer_that_knows_where_they_are(positions):
     """And by one without positions as a set: the patches in another order say the same."""
     overrides = ["model/inputs=patches", f"model/positions={positions}", "model/pool=first", *TRANSFORMER]
@@ -243,7 +255,7 @@ def test_patches_are_read_by_a_transformer_that_knows_where_they_are(positions):
     assert apply(x).shape == (2, 2) and (difference < 1e-5 if positions == "none" else difference > 1e-4)
 
 
-@pytest.mark.parametrize("decoder", ["fixed", "context", "soft", "hard", "transformer"])
+@pytest.mark.parametrize("decoder", sparing(["fixed", "context", "soft", "hard", "transformer"], "soft".__ne__))
 @pytest.mark.parametrize("inputs", IMAGE_INPUTS)
 def test_a_decoder_writes_about_an_image(inputs, decoder):
     """From a grid to look at, or from one vector."""

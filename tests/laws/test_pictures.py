@@ -292,7 +292,7 @@ SEERS = {
 }
 
 
-SPARED = {"vector", "vector at each step", "hard attention", "LeNet's grid", "recurrent grid"}
+SPARED = {"vector", "vector at each step", "hard attention", "LeNet's grid", "recurrent grid", "Transformer"}
 
 
 @pytest.mark.parametrize("kind", sparing(SEERS, SPARED.__contains__))

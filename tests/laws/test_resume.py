@@ -15,7 +15,7 @@ from seqlab.training.loggers.composite import Loggers
 from seqlab.training.loggers.jsonl import JsonlLogger, read_events
 from seqlab.training.loop import Loop, Outcome, Progress
 from seqlab.training.programs import Programs
-from seqlab.types import Event, Run, UserError
+from seqlab.types import Event, Exhibit, Run, UserError
 
 OVERRIDES = (
     "task=reverse",
@@ -50,6 +50,9 @@ class Cutter:
     def advance(self, step: int) -> None:
         pass
 
+    def show(self, exhibit: Exhibit) -> None:
+        pass
+
     def log(self, event: Event) -> None:
         self.seen += 1
         if self.seen != self.at:
@@ -74,8 +77,9 @@ def programs(parts) -> Programs:
     return programs
 
 
-def go(parts, programs, directory: Path, *others, settings=None) -> Outcome:
+def go(parts, programs, directory: Path, *others, settings=None, look=None) -> Outcome:
     """Start or go on with the run in `directory`, as `seqlab.train` does."""
+    directory.mkdir(exist_ok=True)
     checkpoints = Checkpoints(directory / "checkpoints")
     state, progress, resumed_from = programs.init(), Progress(), checkpoints.latest_step()
     if resumed_from is not None:
@@ -85,7 +89,7 @@ def go(parts, programs, directory: Path, *others, settings=None) -> Outcome:
     settings = settings or parts.settings
     try:
         logger.start(Run(directory, "test", "test", (), "", {}, settings.steps, 2, resumed_from))
-        return Loop(settings, programs, checkpoints, logger, progress).run(state)
+        return Loop(settings, programs, checkpoints, logger, progress, look).run(state)
     finally:
         checkpoints.close()
         logger.finish("", {})
@@ -108,13 +112,44 @@ def uninterrupted(parts, programs, tmp_path_factory):
     return what_it_left(programs, directory)
 
 
-@pytest.mark.parametrize("cuts", [(1, 2), pytest.param((3, 1), marks=pytest.mark.slow), (6, 9), (13,)])
+@pytest.mark.parametrize(
+    "cuts", [(1, 2), pytest.param((3, 1), marks=pytest.mark.slow), pytest.param((6, 9), marks=pytest.mark.slow), (13,)]
+)
 def test_cut_anywhere_and_resumed(parts, programs, uninterrupted, tmp_path, cuts):
     for cut in cuts:
         with pytest.raises(UserError, match="cut"):
             go(parts, programs, tmp_path, Cutter(cut))
     assert go(parts, programs, tmp_path).status == "completed"
     assert_same(what_it_left(programs, tmp_path), uninterrupted)
+
+
+@pytest.mark.parametrize(("every", "steps"), [(6, [0, 6, 12, 18, 24, 30, 31]), (None, [0, 31])])
+def test_who_looks_on_changes_nothing_and_sees_the_same_when_resumed(
+    parts, programs, uninterrupted, tmp_path, every, steps
+):
+    settings = dataclasses.replace(parts.settings, analyze_every=every)
+
+    def go_and_look(directory, *others):
+        def look(step, params_R):
+            seen.setdefault(step, []).append(params_R)
+
+        go(parts, programs, directory, *others, settings=settings, look=look)
+
+    seen: dict = {}
+    go_and_look(tmp_path / "whole")
+    assert list(seen) == steps and all(len(looks) == 1 for looks in seen.values())
+    assert {len(leaf) for leaf in jax.tree.leaves(seen)} == {2} and type(jax.tree.leaves(seen)[0]) is np.ndarray
+    assert_same(what_it_left(programs, tmp_path / "whole"), uninterrupted)
+    jax.tree.map(np.testing.assert_array_equal, seen[31][0], uninterrupted[0][0].eval_params)
+    for cut in (2, 9):
+        with pytest.raises(UserError, match="cut"):
+            go_and_look(tmp_path / "cut", Cutter(cut))
+    go_and_look(tmp_path / "cut")
+    assert sorted(seen) == steps
+    for looks in seen.values():
+        for again in looks[1:]:
+            jax.tree.map(np.testing.assert_array_equal, looks[0], again)
+    assert_same(what_it_left(programs, tmp_path / "cut"), uninterrupted)
 
 
 @pytest.mark.parametrize("sends", [signal.SIGTERM, signal.SIGINT])
@@ -149,8 +184,10 @@ def test_nothing_is_compiled_in_the_loop(parts, programs, uninterrupted, tmp_pat
 def test_early_stopping(parts, programs, tmp_path):
     # The loss falls, so that with mode=max no evaluation after the first is better.
     settings = dataclasses.replace(parts.settings, patience=2, mode="max", eval_every=3)
-    outcome = go(parts, programs, tmp_path, settings=settings)
+    looked: list[int] = []
+    outcome = go(parts, programs, tmp_path, settings=settings, look=lambda step, _: looked.append(step))
     assert outcome.status == "stopped early"
+    assert looked == [0, outcome.step]
     again = go(parts, programs, tmp_path, settings=settings)
     assert (again.status, again.step) == (outcome.status, outcome.step)
 

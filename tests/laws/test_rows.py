@@ -27,7 +27,8 @@ MODELS = [
 def test_on_two_devices_the_gradient_is_the_same_and_summed_once(compose, overrides):
     parts = build(compose("task=reverse", "task.n_eval=12", "+debug=tiny", "trainer.batch_size=12", *overrides.split()))
     batch, key = parts.sets["validation"], jax.random.key(7)
-    params = parts.model.init(key, *model_arguments(parts.model, batch), train=False)["params"]
+    init = jax.jit(parts.model.init, static_argnames="train")
+    params = init(key, *model_arguments(parts.model, batch), train=False)["params"]
     measure = make_measure(parts.model, parts.task, jnp.float32)
 
     def on(n_devices):

@@ -60,7 +60,7 @@ def assert_same(a, b):
 SPARED = {"reverse", "copy_memory", "parity", "copy_first", "char_lm", "char_stream", "bidirectional_lm", "masked_lm"}
 SPARED |= {"addition", "copy_sequence", "reverse_sequence", "sort_sequence", "adding", "periods", "series", "speech"}
 SPARED |= {"ner", "pixels", "image_classification", "video_classification", "captioning", "video_tagging"}
-SPARED |= {"translation"}
+SPARED |= {"translation", "tagging"}
 
 
 @pytest.mark.parametrize("task", sparing(TASKS, SPARED.__contains__))

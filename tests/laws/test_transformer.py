@@ -36,7 +36,9 @@ ATTENTION = ["model.encoder.mixer.n_heads=3", "model.encoder.mixer.max_length=11
 CASES = [[f"model/mixer={mixer}"] for mixer in names("model/mixer") if mixer != "attention"]
 CASES += [[*ATTENTION, f"model/positions={positions}"] for positions in names("model/positions")]
 SPARED = [["model/mixer=rnn"], ["model/mixer=lstm"]]
-SPARED += [[*ATTENTION, f"model/positions={positions}"] for positions in ("none", "sinusoidal", "alibi")]
+SPARED += [
+    [*ATTENTION, f"model/positions={positions}"] for positions in ("none", "sinusoidal", "alibi", "relative", "rotary")
+]
 CASES += [
     [*ATTENTION, "model.encoder.mixer.n_kv_heads=1", "model.encoder.activation=swiglu", "model.encoder.norm=rms"],
     [
@@ -48,6 +50,7 @@ CASES += [
     ],
     [*ATTENTION, "model.encoder.mixer.implementation=chunked", "model.encoder.remat=true"],
 ]
+SPARED += CASES[-3:-1]
 
 
 def draw(seed=0):

@@ -178,6 +178,7 @@ def test_updates_are_those_of_a_loop_over_single_steps_with_a_constant_state(par
     assert max(np.abs(a - b).max() for a, b in zip(*map(jax.tree.leaves, (grads, other)), strict=True)) > 1e-3
 
 
+@pytest.mark.slow
 def test_replicas_and_devices_change_nothing_but_rounding(programs, spread_programs):
     single, stack = (p.advance(p.init(), 6) for p in (programs, spread_programs))
     one = jax.tree.map(lambda leaf: leaf[1:], stack)
