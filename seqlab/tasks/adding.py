@@ -36,6 +36,7 @@ class Adding:
     d_input: ClassVar[int] = 2
     n_outputs: ClassVar[int] = 1
     target_per: ClassVar[str] = "row"
+    length_fields: ClassVar[tuple[str, ...]] = ("length",)
 
     def __post_init__(self) -> None:
         require_size("adding", "length", self.length, 2, ", a step for each number")

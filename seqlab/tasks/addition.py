@@ -42,6 +42,7 @@ class Addition:
     eos: ClassVar[int] = 10
     d_input: ClassVar[None] = None
     target_per: ClassVar[str] = "sequence"
+    length_fields: ClassVar[tuple[str, ...]] = ("n_digits",)
 
     def __post_init__(self) -> None:
         require_size("addition", "n_digits", self.n_digits, 1)

@@ -52,6 +52,7 @@ class ContinuousLanguageModel(NextToken):
     n_eval: int | None = 16
     fresh_every: int | None = None
     owner: ClassVar[str] = "continuous_language_model"
+    length_fields: ClassVar[tuple[str, ...]] = ()
     _sizes: dict[str, list[int]] = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -30,6 +30,7 @@ class CopyFirst:
     n_eval: int = 1024
     d_input: ClassVar[None] = None
     target_per: ClassVar[str] = "row"
+    length_fields: ClassVar[tuple[str, ...]] = ("length",)
 
     def __post_init__(self) -> None:
         require_size("copy_first", "length", self.length, 1)

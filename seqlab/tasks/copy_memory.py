@@ -35,6 +35,7 @@ class CopyMemory:
     n_eval: int = 1024
     d_input: ClassVar[None] = None
     target_per: ClassVar[str] = "step"
+    length_fields: ClassVar[tuple[str, ...]] = ("delay",)
 
     def __post_init__(self) -> None:
         require_size("copy_memory", "n_symbols", self.n_symbols, 1)

@@ -41,6 +41,7 @@ class Corpus:
     overlap: ClassVar[int] = 0
     d_input: ClassVar[None] = None
     target_per: ClassVar[str] = "step"
+    length_fields: ClassVar[tuple[str, ...]] = ("length",)
     baseline: ClassVar[str] = "pairs of tokens"
 
     def __post_init__(self) -> None:

@@ -34,6 +34,7 @@ class Parity:
     d_input: ClassVar[None] = None
     n_outputs: ClassVar[int] = 2
     target_per: ClassVar[str] = "row"
+    length_fields: ClassVar[tuple[str, ...]] = ("length", "min_length")
 
     def __post_init__(self) -> None:
         require_size("parity", "length", self.length, 1)

@@ -36,6 +36,7 @@ class Periods:
     d_input: ClassVar[int] = 1
     n_outputs: ClassVar[int] = 1
     target_per: ClassVar[str] = "step"
+    length_fields: ClassVar[tuple[str, ...]] = ("length",)
 
     def __post_init__(self) -> None:
         for size in ("length", "first_period", "second_period", "n_eval"):

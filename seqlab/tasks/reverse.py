@@ -35,6 +35,7 @@ class Reverse:
     n_eval: int = 1024
     d_input: ClassVar[None] = None
     target_per: ClassVar[str] = "step"
+    length_fields: ClassVar[tuple[str, ...]] = ("n_symbols", "min_symbols")
 
     def __post_init__(self) -> None:
         require_size("reverse", "n_symbols", self.n_symbols, 1)

@@ -59,6 +59,7 @@ class Transduction:
     n_eval: int = 1024
     d_input: ClassVar[None] = None
     target_per: ClassVar[str] = "sequence"
+    length_fields: ClassVar[tuple[str, ...]] = ("n_symbols", "min_symbols")
 
     def __post_init__(self) -> None:
         nearest = difflib.get_close_matches(str(self.rule), RULES, n=1, cutoff=0.0)[0]

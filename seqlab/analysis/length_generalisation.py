@@ -1,0 +1,145 @@
+"""Accuracy against length: how a model does on rows shorter and longer than those that it was trained on."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+from seqlab.analysis.figures import draw_mean, draw_replicas, fit_to
+from seqlab.analysis.findings import Findings, caption, colour, dress, first_rows
+from seqlab.evaluation.evaluate import finalise
+from seqlab.nn.checks import check_positive
+from seqlab.types import Batch, Params, Sums, Task, UserError, model_arguments, require
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Measured = dict[str, np.ndarray]
+"""Each metric by name, _R."""
+
+# Of the length that the task has.
+TIMES = (0.25, 0.5, 1, 1.5, 2, 3, 4)
+N_BINS = 6
+
+
+@dataclasses.dataclass(frozen=True)
+class LengthGeneralisation:
+    """Every metric of the task, on rows of one length each, below and beyond those of training.
+
+        lengths   of a task that makes its rows: the sizes that `length_fields` of the task are set to, all of them, so
+                  that every row is that long; None: from a quarter to four times what the task has
+                  of a task over examples: nothing can be made, so the set's own rows in up to 6 groups by length,
+                  as equal in size as lengths allow; a group stands at its mean length
+        rows      drawn for each length, or taken from the set
+
+    A model that is taught by its targets is measured while it is taught. Lengths that a model has no place for
+    (`max_length`) are left out, and `ends` says in its words why.
+
+    Raises   UserError for a length below 1, a task whose rows are all of one length and cannot be made of another.
+    """
+
+    lengths: Sequence[int] | None = None
+    rows: int = 512
+
+    def __post_init__(self) -> None:
+        check_positive("rows", self.rows)
+        for length in self.lengths or ():
+            check_positive("lengths", length)
+
+    def __call__(self, model: nn.Module, params_R: Params, task: Task, batch: Batch) -> Findings:
+        fields = getattr(task, "length_fields", ())
+        if fields:
+            trained: list[float] = [getattr(task, fields[0])]
+            found, ends = self._made(model, params_R, task, fields, trained[0])
+            of = f"{fields[0].replace('_', ' ')} of a row"
+        else:
+            found, trained, ends = self._grouped(model, params_R, task, batch), [], None
+            of = "steps of a row, mean of a group"
+        metrics = {name: np.stack([measured[name] for measured in found.values()], 1) for name in first(found)}
+        numbers: dict[str, Any] = {"length": list(found), "trained": trained, "ends": ends, "metrics": metrics}
+        return Findings(numbers, {"length_generalisation": draw(np.array(list(found)), metrics, trained, of, ends)})
+
+    def _made(
+        self, model: nn.Module, params_R: Params, task: Any, fields: Sequence[str], trained: float
+    ) -> tuple[dict[float, Measured], str | None]:
+        lengths = self.lengths or sorted({max(1, round(times * trained)) for times in TIMES})
+        found: dict[float, Measured] = {}
+        ends = None
+        for length in lengths:
+            try:
+                longer = dataclasses.replace(task, **dict.fromkeys(fields, length), n_eval=self.rows)
+                sums = measure_replicas(model, params_R, longer, longer.evaluation_sets()["test"])
+            except UserError as error:
+                ends = f"not at {length}: {error}"
+                continue
+            found[length] = finalise(jax.device_get(sums))  # type: ignore[assignment]
+        require(bool(found), ends or "lengths is empty: expected at least one")
+        return found, ends
+
+    def _grouped(self, model: nn.Module, params_R: Params, task: Task, batch: Batch) -> dict[float, Measured]:
+        batch = first_rows(batch, self.rows)
+        lengths_B = None if batch.lengths is None else np.asarray(batch.lengths)
+        require(self.lengths is None, f"lengths is {self.lengths}, but {type(task).__name__} has the rows that it has")
+        require(
+            lengths_B is not None and len(set(lengths_B)) > 1,
+            f"{type(task).__name__} has rows of one length alone: there is nothing to compare",
+        )
+        assert lengths_B is not None
+        edges = np.unique(np.quantile(lengths_B, np.linspace(0, 1, N_BINS + 1), method="nearest"))
+        bins_B = np.searchsorted(edges[1:-1], lengths_B, side="left")
+        found = {}
+        for group in sorted(set(bins_B)):
+            own_B = bins_B == group
+            weights = batch.weights * own_B.reshape(-1, *[1] * (batch.weights.ndim - 1))
+            sums = measure_replicas(model, params_R, task, batch.replace(weights=weights))  # type: ignore[attr-defined]
+            found[float(lengths_B[own_B].mean())] = finalise(jax.device_get(sums))
+        return found  # type: ignore[return-value]
+
+
+def first(found: dict[float, Measured]) -> Measured:
+    """What the first length measures, which all do."""
+    return next(iter(found.values()))
+
+
+def measure_replicas(model: nn.Module, params_R: Params, task: Task, batch: Batch) -> Sums:
+    """The sums of a set for each replica, one after the other."""
+
+    @jax.jit
+    def measure(params_R: Params, batch: Batch) -> Sums:
+        def one(params: Params) -> Sums:
+            outputs: Any = model.apply({"params": params}, *model_arguments(model, batch), train=False)
+            return task.measure(outputs, batch)
+
+        return jax.lax.map(one, params_R)
+
+    return measure(params_R, batch)
+
+
+def draw(
+    length_L: np.ndarray, metrics: dict[str, np.ndarray], trained: list[float], of: str, ends: str | None
+) -> "Figure":
+    """Draw each metric against the length, a line at that of training."""
+    from matplotlib.figure import Figure
+
+    n_columns = min(3, len(metrics))
+    n_rows = -(-len(metrics) // n_columns)
+    figure = Figure(figsize=(4.4 * n_columns, 3.4 * n_rows + 0.4), layout="constrained")
+    axes = list(figure.subplots(n_rows, n_columns, squeeze=False).flat)
+    for axis, (name, values_RL) in zip(axes, metrics.items(), strict=False):
+        values_LR = np.where(np.isfinite(values_RL), values_RL, np.nan).T
+        dress(axis, name.replace("_", " "), of, "")
+        fit_to(axis, name, values_LR.ravel())
+        for length in trained:
+            axis.axvline(length, color="0.6", linewidth=1, linestyle=":")
+        draw_replicas(axis, (length_L, values_LR), colour(0))
+        draw_mean(axis, (length_L, values_LR), name, colour(0), "-")
+    for axis in axes[len(metrics) :]:
+        axis.set_axis_off()
+    n = len(next(iter(metrics.values())))
+    told = f"mean of {n} seeds, band: its 95 % t-interval, thin: each seed" if n > 1 else "one seed"
+    told += "; dotted: as the run's task has it" if trained else ""
+    caption(figure, told + (f"\n{ends}" if ends else ""))
+    return figure

@@ -1,0 +1,91 @@
+"""Laws of accuracy against length: the rows are as long as they are said to be, and groups make up the whole."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from seqlab.analysis.length_generalisation import LengthGeneralisation, measure_replicas
+from seqlab.build import build
+from seqlab.evaluation.evaluate import finalise
+from seqlab.overrides import CONF
+from seqlab.training.batches import has_examples
+from seqlab.types import UserError, model_arguments
+
+TASKS = sorted(path.stem for path in (CONF / "task").glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def looked_at(compose):
+    """The parts of a small run with two replicas that have drawn their parameters."""
+
+    def looked_at(*overrides):
+        parts = build(compose("+debug=tiny", *overrides))
+        batch = parts.sets["test"]
+        shapes = jax.eval_shape(
+            lambda: parts.model.init(jax.random.key(0), *model_arguments(parts.model, batch), train=False)
+        )["params"]
+        rng = np.random.default_rng(1)
+        return parts.model, jax.tree.map(lambda a: rng.normal(size=(2, *a.shape)).astype(a.dtype), shapes), parts.task
+
+    return looked_at
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_that_makes_its_rows_makes_them_of_any_length(build_task, name):
+    task = build_task(name)
+    fields = getattr(task, "length_fields", ())
+    # What reads examples has the rows that it has; a stream is read in one go.
+    assert bool(fields) == (not has_examples(task) and name != "char_stream")
+    if fields:
+        sizes = [
+            dataclasses.replace(task, **dict.fromkeys(fields, n), n_eval=7).evaluation_sets()["test"].inputs.shape[1]
+            for n in (7, 8)
+        ]
+        assert sizes[0] < sizes[1]
+
+
+def test_at_its_own_length_it_measures_what_the_set_does(looked_at):
+    model, params_R, task = looked_at("task=copy_first", "task.length=7", "model/cell=rnn")
+    numbers, figures, *_ = LengthGeneralisation([5, 7], task.n_eval)(model, params_R, task, None)
+    expected = finalise(jax.device_get(measure_replicas(model, params_R, task, task.evaluation_sets()["test"])))
+    at = numbers["length"].index(7)
+    assert numbers["length"] == [5, 7] and numbers["trained"] == [7] and numbers["ends"] is None
+    for name, values_R in expected.items():
+        np.testing.assert_allclose(numbers["metrics"][name][:, at], values_R, rtol=1e-5)
+        assert numbers["metrics"][name].shape == (2, 2)
+    assert len([axis for axis in figures["length_generalisation"].axes if axis.axison]) == len(expected)
+
+
+def test_groups_of_rows_make_up_the_set(looked_at):
+    model, params_R, task = looked_at("task=sentiment", "model/cell=rnn")
+    batch = task.evaluation_sets()["test"]
+    numbers, *_ = LengthGeneralisation()(model, params_R, task, batch)
+    assert len(numbers["length"]) > 2 and numbers["length"] == sorted(numbers["length"])
+    whole = jax.device_get(measure_replicas(model, params_R, task, batch))
+    lengths_B = np.asarray(batch.lengths)
+    # The group of a row is that whose mean is nearest: groups do not overlap.
+    nearest_B = np.argmin(np.abs(lengths_B[:, None] - np.array(numbers["length"])), 1)
+    assert len(set(nearest_B)) == len(numbers["length"])
+    n_G = np.bincount(nearest_B)
+    assert n_G.sum() == len(lengths_B)
+    accuracy = finalise(whole)["accuracy"]
+    low, high = numbers["metrics"]["accuracy"].min(1), numbers["metrics"]["accuracy"].max(1)
+    assert ((low <= accuracy) & (accuracy <= high)).all()
+
+
+def test_a_model_without_room_says_where_it_ends(looked_at):
+    small = "model.encoder.n_layers=1", "model/positions=learned", "model.encoder.positions.max_length=9"
+    model, params_R, task = looked_at("task=copy_first", "task.length=7", "model/encoder=transformer", *small)
+    numbers, *_ = LengthGeneralisation(lengths=[5, 9, 11], rows=5)(model, params_R, task, None)
+    assert numbers["length"] == [5, 9]
+    assert numbers["ends"].startswith("not at 11: ") and "9" in numbers["ends"]
+
+
+def test_mistakes_are_told(looked_at):
+    with pytest.raises(UserError, match="lengths is 0"):
+        LengthGeneralisation(lengths=[5, 0])
+    model, params_R, task = looked_at("task=image_classification", "model/inputs=lenet", "model/encoder=identity")
+    with pytest.raises(UserError, match="ImageClassification has rows of one length alone"):
+        LengthGeneralisation()(model, params_R, task, task.evaluation_sets()["test"])
