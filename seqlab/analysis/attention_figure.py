@@ -24,7 +24,7 @@ def roll_out(averaged_NTT: list[np.ndarray]) -> np.ndarray:
     return R_TT
 
 
-def draw_maps(maps: Maps, rows: list[str], columns: list[str], n_tokens: int) -> "Figure":
+def draw_maps(maps: Maps, rows: list[str], columns: list[str], n_tokens: int, is_source: bool) -> "Figure":
     """Draw each head of each layer: a row of panels for each layer."""
     n_heads = max(len(w) for w in maps.values())
     figure, axes = _grid(len(maps), n_heads, maps, n_tokens)
@@ -34,7 +34,10 @@ def draw_maps(maps: Maps, rows: list[str], columns: list[str], n_tokens: int) ->
                 image = _draw_map(axis, w_HTS[h], f"{layer}, head {h + 1}", rows, columns, n_tokens)
             else:
                 axis.set_axis_off()
-    figure.colorbar(image, ax=list(axes.flat), label="weight", shrink=0.8, aspect=40, pad=0.01)
+    seen, seeing = ("step that is read", "step that is written") if is_source else ("looked at", "looks")
+    axes[-1, 0].set_xlabel(seen, fontsize=7)
+    axes[-1, 0].set_ylabel(seeing, fontsize=7)
+    _draw_bar(figure, image, axes)
     return figure
 
 
@@ -45,7 +48,7 @@ def draw_rollout(maps: Maps, tokens: list[str], n_tokens: int) -> "Figure":
     for n, layer in enumerate(maps):
         _draw_map(axes[0, n], averaged[n], f"{layer}, averaged", tokens, tokens, n_tokens)
         image = _draw_map(axes[1, n], roll_out(averaged[: n + 1]), "rolled out", tokens, tokens, n_tokens)
-    figure.colorbar(image, ax=list(axes.flat), label="weight", shrink=0.8, aspect=40, pad=0.01)
+    _draw_bar(figure, image, axes)
     return figure
 
 
@@ -78,9 +81,15 @@ def _grid(n_rows: int, n_columns: int, maps: Maps, n_tokens: int) -> tuple["Figu
     from matplotlib.figure import Figure
 
     T, S = (min(n_tokens, max(w.shape[axis] for w in maps.values())) for axis in (1, 2))
-    width, height = (min(3.6, max(2.0, 0.1 * n + 0.8)) for n in (S, T))
+    width, height = (min(3.6, max(2.0, 0.12 * n + 0.9)) for n in (S, T))
     figure = Figure(figsize=(width * n_columns + 0.8, height * n_rows + 0.5), layout="constrained")
     return figure, figure.subplots(n_rows, n_columns, squeeze=False)
+
+
+def _draw_bar(figure: "Figure", image: Any, axes: np.ndarray) -> None:
+    bar = figure.colorbar(image, ax=list(axes.flat), shrink=0.8, aspect=30, pad=0.01)
+    bar.set_label("weight", fontsize=8)
+    bar.ax.tick_params(labelsize=7)
 
 
 def _draw_map(axis: "Axes", w_TS: np.ndarray, title: str, rows: list[str], columns: list[str], n: int) -> Any:

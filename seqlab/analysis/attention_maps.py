@@ -80,7 +80,7 @@ class AttentionMaps:
                 cut = {layer: np.round(crop(w, rows, columns), 6) for layer, w in layers.items()}
                 file = f"{stack}_{kind}_attention"
                 numbers["maps"] |= cut
-                figures[file] = draw_maps(cut, told(rows), told(columns), self.n_tokens)
+                figures[file] = draw_maps(cut, told(rows), told(columns), self.n_tokens, kind == "source")
                 page += [describe_layer(layer, w, rows, columns, kind == "self") for layer, w in cut.items()]
                 if kind == "self":
                     R_TT = numbers["rollout"][stack] = roll_out([w.mean(0) for w in cut.values()])

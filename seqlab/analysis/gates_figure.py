@@ -39,7 +39,7 @@ def draw_values(
     by, units = choose_units(named, gates, n_units)
     T, n_all = min(n_tokens, len(tokens)), next(iter(named.values())).shape[1]
     height = min(1.8, max(0.9, 0.045 * len(units) + 0.4))
-    figure = Figure(figsize=(min(13.0, max(5.0, 0.16 * T + 1.6)), height * len(named) + 1.0), layout="constrained")
+    figure = Figure(figsize=(min(13.0, max(6.5, 0.16 * T + 1.6)), height * len(named) + 1.0), layout="constrained")
     axes = figure.subplots(len(named), 1, sharex=True, squeeze=False)[:, 0]
     for axis, (name, a_TF) in zip(axes, named.items(), strict=True):
         is_gate = name in gates
@@ -76,7 +76,7 @@ def draw_saturation(saturation: dict[str, Any], gates: dict[str, tuple[str, ...]
     of_gates = list(dict.fromkeys(name for names in gates.values() for name in names))
     others = [name for layer, named in saturation.items() for name in named if name not in gates[layer] and name != "C"]
     panels = [*of_gates, *dict.fromkeys(others)]
-    n_columns = min(3, len(panels))
+    n_columns = 2 if len(panels) == 4 else min(3, len(panels))
     n_rows = -(-len(panels) // n_columns)
     figure = Figure(figsize=(3.9 * n_columns, 3.7 * n_rows + 0.6), layout="constrained")
     axes = list(figure.subplots(n_rows, n_columns, squeeze=False).flat)
@@ -105,7 +105,8 @@ def draw_saturation(saturation: dict[str, Any], gates: dict[str, tuple[str, ...]
         figure.legend([*handles.values()], [*handles], loc="outside right upper", frameon=False, fontsize=8)
     n_replicas = len(next(iter(next(iter(saturation.values())).values()))["mean"])
     seeds = f"{n_replicas} seeds" if n_replicas > 1 else "one seed"
-    caption(figure, f"{', '.join(saturation)}: {'a dot a unit, ' if of_gates else ''}a line a seed, of {seeds}")
+    layer = "" if len(saturation) > 1 else f"{next(iter(saturation))}: "
+    caption(figure, f"{layer}{'a dot is a unit, ' if of_gates else ''}a line all units of a seed; {seeds}")
     return figure
 
 
