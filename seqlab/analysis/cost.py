@@ -3,7 +3,7 @@
 import dataclasses
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -24,7 +24,6 @@ from seqlab.training.step import make_measure
 from seqlab.types import Array, Batch, Params, Task, UserError, model_arguments, require
 
 TAIL = 3
-Program = Callable[[Params, Batch], Any]
 
 
 @dataclasses.dataclass(frozen=True)

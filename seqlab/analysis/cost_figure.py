@@ -1,5 +1,6 @@
 """The figure of what a model costs."""
 
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,7 +44,7 @@ def _bars(axis: "Axes", named: dict[str, float], colours: list[str]) -> None:
     """A bar a name from top to bottom, with its value behind it."""
     from matplotlib.ticker import EngFormatter
 
-    engineering = EngFormatter(places=1, sep="")
+    engineering = EngFormatter(places=2, sep="")
     bars = axis.barh(list(named), list(named.values()), color=colours, height=0.7)
     told = [engineering(value) if value >= 1e3 else f"{value:g}" for value in named.values()]
     axis.bar_label(bars, told, padding=3, fontsize=8)
@@ -99,19 +100,26 @@ def _draw_state(axis: "Axes", state: dict[str, Any]) -> None:
     if "why" in state:
         _say(axis, state["why"])
         return
-    axis.plot(state["lengths"], state["held"], "s--", color=colour(1), markersize=4, label="held")
+    axis.plot(
+        state["lengths"], state["held"], "s--", color=colour(1), markersize=8, markerfacecolor="none", label="held"
+    )
     axis.plot(state["lengths"], state["used"], "o-", color=colour(0), markersize=4, label="used")
     _log_log(axis, state["lengths"], positive=bool(state["used"].all()))
 
 
 def _log_log(axis: "Axes", T: np.ndarray, *, positive: bool) -> None:
+    from matplotlib.ticker import EngFormatter, LogFormatter, NullLocator
+
     axis.set_xscale("log", base=2)
-    axis.set_yscale("log" if positive else "linear")
+    if positive:
+        axis.set_yscale("log")
+        axis.yaxis.set_major_formatter(EngFormatter(sep=""))
+        axis.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1, 0.4)))
     axis.set_xticks(T, [str(t) for t in T])
-    axis.minorticks_off()
+    axis.xaxis.set_minor_locator(NullLocator())
     axis.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
 
 
 def _say(axis: "Axes", why: str) -> None:
-    axis.text(0.5, 0.5, why, transform=axis.transAxes, ha="center", va="center", wrap=True, fontsize=9)
+    axis.text(0.5, 0.5, fill(why, 44), transform=axis.transAxes, ha="center", va="center", fontsize=9)
     axis.set(xticks=[], yticks=[])
