@@ -53,7 +53,7 @@ class LSTM(Cell):
     def equation(self, affine, vectors, carry):
         C, h = carry
         a_f, a_i, a_o, a_C = jnp.split(self.preactivation("gates", affine, vectors, h), 4)
-        p_C = (lambda gate, C: vectors["p"][gate] * C) if self.peephole else lambda gate, C: 0.0
+        p_C = (lambda k, C: vectors["p"][k] * C) if self.peephole else lambda k, C: 0.0
 
         f = gate("f", σ(a_f + p_C(0, C)))
         i = gate("i", σ(a_i + p_C(1, C)))
