@@ -68,6 +68,8 @@ class AttentionMaps:
         targets = target_tokens(task, batch, self.row) if task.target_per == "sequence" else []
         numbers: dict[str, Any] = {"inputs": inputs, "targets": targets, "maps": {}, "rollout": {}}
         figures: dict[str, Figure] = {}
+        over: dict[str, Figure] = {}
+        of = f"row {self.row}, replica {self.replica}"
         # What the decoder reads at a step is the target before it.
         before = ["<start>", *targets][: len(targets)]
         own, of_source = split_by_kind({layer: w[self.row] for layer, w in maps_R[self.replica].items()})
@@ -87,16 +89,15 @@ class AttentionMaps:
                     figures[f"{file}_rolled_out"] = draw_rollout(cut, told(rows), self.n_tokens)
                     page.append(describe_layer(f"{stack} rolled out", R_TT[None], rows, columns, True))
                 if picture is not None and (kind == "source" or stack == "encoder"):
-                    over = draw_over_picture(picture, cut, told(rows), kind == "self", has_class)
-                    figures |= {f"{file}_over_picture": over} if over else {}
+                    figure = draw_over_picture(picture, cut, told(rows), kind == "self", has_class, of)
+                    over |= {f"{file}_over_picture": figure} if figure else {}
         numbers["heads"] = {
             layer: {name: np.stack([describe_heads(m[layer], batch, layer)[name] for m in maps_R]) for name in first}
             for layer, first in ((layer, describe_heads(w, batch, layer)) for layer, w in maps_R[0].items())
         }
-        of = f"row {self.row}, replica {self.replica}"
         for figure in figures.values():
             caption(figure, f"{of}; white: not looked at")
-        figures["heads"] = draw_heads(numbers["heads"])
+        figures |= over | {"heads": draw_heads(numbers["heads"])}
         return Findings(numbers, figures, {"attention": write_attention(page, of)})
 
 

@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from seqlab.analysis.attention_figure import roll_out
+from seqlab.analysis.findings import caption
 from seqlab.types import Batch
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Panels = dict[str, tuple[Sequence[str], np.ndarray]]
-"""By row of panels their titles, and as many w_S."""
-N_WORDS = 10
+"""By name of a layer the titles of its panels, and as many w_S."""
+N_BESIDE = 6
+N_WORDS = 3 * N_BESIDE
 
 
 class Grid(NamedTuple):
@@ -48,9 +50,9 @@ def picture_of(batch: Batch, row: int) -> np.ndarray | None:
 
 
 def draw_over_picture(
-    picture: np.ndarray, maps: Mapping[str, np.ndarray], words: Sequence[str], is_self: bool, has_class: bool
+    picture: np.ndarray, maps: Mapping[str, np.ndarray], words: Sequence[str], is_self: bool, has_class: bool, of: str
 ) -> "Figure | None":
-    """Draw what is looked at over the picture, a row of panels a layer; None where the places are none of it.
+    """Draw what is looked at over the picture, by layer; None where the places are none of it.
 
     Attention to a source: a panel for each word that is written, averaged over heads. Self-attention: a panel for each
     head, of what the class token, the first place, looks at, or where there is none all places in the mean.
@@ -60,8 +62,11 @@ def draw_over_picture(
     grid = find_grid(next(iter(maps.values())).shape[-1], int(has_class), *picture.shape[:2])
     if grid is None:
         return None
-    rows = of_heads(maps, grid) if is_self else {layer: (words, w.mean(0)) for layer, w in maps.items()}
-    return draw_panels(picture, grid, rows)
+    panels = of_heads(maps, grid) if is_self else {layer: (words, w.mean(0)) for layer, w in maps.items()}
+    figure = draw_panels(picture, grid, panels)
+    told = "the weight of each place, of " + ("each head" if is_self else "each word that is written")
+    caption(figure, f"{of}; {told}" + (", for the class token" if is_self and has_class else ""))
+    return figure
 
 
 def of_heads(maps: Mapping[str, np.ndarray], grid: Grid) -> Panels:
@@ -70,33 +75,37 @@ def of_heads(maps: Mapping[str, np.ndarray], grid: Grid) -> Panels:
     def looked(w_HTS: np.ndarray) -> np.ndarray:
         return w_HTS[:, 0] if grid.n_before else w_HTS.mean(1)
 
-    rows: Panels = {
+    panels: Panels = {
         layer: ([f"head {h + 1}" for h in range(len(w_HTS))], looked(w_HTS)) for layer, w_HTS in maps.items()
     }
     R_TT = roll_out([w_HTS.mean(0) for w_HTS in maps.values()])
-    return {**rows, "all layers": (["rolled out"], looked(R_TT[None]))}
+    return {**panels, "all layers": (["rolled out"], looked(R_TT[None]))}
 
 
-def draw_panels(picture: np.ndarray, grid: Grid, rows: Panels) -> "Figure":
-    """Draw the picture at the head of each row, and behind it its panels, of which the first ones are shown."""
+def draw_panels(picture: np.ndarray, grid: Grid, panels: Panels) -> "Figure":
+    """Draw the picture at the head of each row, and behind it panels, of which the first ones of a layer are shown."""
     from matplotlib.figure import Figure
 
     H, W = picture.shape[:2]
-    panel = 1.5 * W / max(H, W), 1.5 * H / max(H, W)
-    n_columns = 1 + min(N_WORDS, max(len(words) for words, _ in rows.values()))
-    size = max(4.0, (panel[0] + 0.05) * n_columns + 1.1), (panel[1] + 0.3) * len(rows) + 0.7
-    figure = Figure(figsize=size, layout="constrained")
+    rows = [
+        (layer, words[n : n + N_BESIDE], over_grid(w_NS[n : n + N_BESIDE], grid))
+        for layer, (words, w_NS) in panels.items()
+        for n in range(0, min(N_WORDS, len(words)), N_BESIDE)
+    ]
+    n_columns = 1 + max(len(words) for _, words, _ in rows)
+    size = 1.55 * W / max(H, W) * n_columns + 1.1, (1.5 * H / max(H, W) + 0.3) * len(rows) + 0.7
+    figure = Figure(figsize=(max(4.0, size[0]), size[1]), layout="constrained")
     axes = figure.subplots(len(rows), n_columns, squeeze=False)
     # Pale, so that the colours of the weights stand out.
     pale = 0.5 + 0.5 * (picture if picture.ndim == 2 else picture.mean(-1))
-    greatest = max(over_grid(w[:N_WORDS], grid).max() for _, w in rows.values())
+    greatest = max(w_Nab.max() for *_, w_Nab in rows)
     # What fills no place is at the right and below.
     side = min(H / grid.rows, W / grid.columns)
     extent = (-0.5, grid.columns * side - 0.5, grid.rows * side - 0.5, -0.5)
-    for of_row, (name, (words, w)) in zip(axes, rows.items(), strict=True):
+    for of_row, (layer, words, w_Nab) in zip(axes, rows, strict=True):
         of_row[0].imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-        of_row[0].set_ylabel(name, fontsize=7)
-        for axis, word, w_ab in zip(of_row[1:], words, over_grid(w, grid), strict=False):
+        of_row[0].set_ylabel(layer, fontsize=7)
+        for axis, word, w_ab in zip(of_row[1:], words, w_Nab, strict=False):
             axis.imshow(pale, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
             alpha = 0.8 * np.sqrt(np.clip(w_ab / max(greatest, 1e-9), 0, 1))
             image = axis.imshow(
@@ -107,7 +116,9 @@ def draw_panels(picture: np.ndarray, grid: Grid, rows: Panels) -> "Figure":
             axis.set(xticks=[], yticks=[], xlim=(-0.5, W - 0.5), ylim=(H - 0.5, -0.5))
         for axis in of_row[1 + len(words) :]:
             axis.set_axis_off()
-    figure.colorbar(image, ax=list(axes.flat), label="weight", shrink=0.8, aspect=20, pad=0.01)
+    bar = figure.colorbar(image, ax=list(axes.flat), shrink=0.8, aspect=20, pad=0.01)
+    bar.set_label("weight", fontsize=8)
+    bar.ax.tick_params(labelsize=7)
     return figure
 
 

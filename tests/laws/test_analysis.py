@@ -278,7 +278,7 @@ def test_attention_to_a_picture_is_drawn_over_it(looked_at, name):
     figure = figures["decoder_source_attention_over_picture"]
     grid = find_grid(w_HTS.shape[-1], 0, *batch.inputs.shape[1:3])
     panels = [axis for axis in figure.axes if len(axis.images) == 2]
-    assert [axis.get_title() for axis in panels] == numbers["targets"][:10]
+    assert [axis.get_title() for axis in panels] == numbers["targets"][:18]
     for axis, w_S in zip(panels, w_HTS.mean(0), strict=False):
         shown = np.asarray(axis.images[1].get_array())
         assert shown.shape == (grid.rows, grid.columns)
@@ -288,16 +288,16 @@ def test_attention_to_a_picture_is_drawn_over_it(looked_at, name):
 
 def test_what_the_class_token_and_each_word_look_at_is_drawn_over_the_picture():
     w_HTS = np.random.default_rng(0).dirichlet(np.ones(7), (2, 7))
-    figure = draw_over_picture(np.zeros((8, 12)), {"layer 1": w_HTS}, [], True, True)
+    figure = draw_over_picture(np.zeros((8, 12)), {"layer 1": w_HTS}, [], True, True, "row 0")
     panels = {axis.get_title(): axis.images[1].get_array() for axis in figure.axes if len(axis.images) == 2}
     assert [*panels] == ["head 1", "head 2", "rolled out"]
     np.testing.assert_array_equal(panels["head 2"], w_HTS[1, 0, 1:].reshape(2, 3))
     words = ["a", "b"]
-    figure = draw_over_picture(np.zeros((8, 12, 3)), {"layer 1": w_HTS[:, :2, 1:]}, words, False, False)
+    figure = draw_over_picture(np.zeros((8, 12, 3)), {"layer 1": w_HTS[:, :2, 1:]}, words, False, False, "row 0")
     panels = {axis.get_title(): axis.images[1].get_array() for axis in figure.axes if len(axis.images) == 2}
     assert [*panels] == words
     np.testing.assert_allclose(panels["b"], w_HTS[:, 1, 1:].mean(0).reshape(2, 3))
-    assert draw_over_picture(np.zeros((8, 12)), {"layer 1": w_HTS[..., :5]}, [], True, False) is None
+    assert draw_over_picture(np.zeros((8, 12)), {"layer 1": w_HTS[..., :5]}, [], True, False, "row 0") is None
 
 
 def test_heads_are_described_over_real_steps():
