@@ -170,10 +170,10 @@ def test_an_exponent_is_that_of_the_tail():
 
 
 def test_time_and_memory_are_measured_at_each_length(looked_at):  # noqa: F811
-    growth = Cost(rows=2, lengths=(3, 6, 12), repeats=2)(*looked_at(CASES["encoder=identity"])).numbers["growth"]
-    assert growth["lengths"].tolist() == [3, 6, 12] and "why" not in growth
+    growth = Cost(rows=2, lengths=(3, 6), repeats=2)(*looked_at(CASES["encoder=identity"])).numbers["growth"]
+    assert growth["lengths"].tolist() == [3, 6] and "why" not in growth
     for program in ("forward", "gradient"):
-        assert growth[program]["seconds"].shape == (3,) and growth[program]["seconds_range"].shape == (3, 2)
+        assert growth[program]["seconds"].shape == (2,) and growth[program]["seconds_range"].shape == (2, 2)
         low, high = growth[program]["seconds_range"].T
         assert (low <= growth[program]["seconds"]).all() and (growth[program]["seconds"] <= high).all()
         # What reads one vector a row multiplies no more for a longer one.
