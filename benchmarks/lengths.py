@@ -71,6 +71,7 @@ def build_ours(way: str) -> Pass:
         log_every=10**6,
         eval_every=10**6,
         save_every=10**6,
+        analyze_every=None,
         monitor="validation/loss",
         mode="min",
         patience=None,

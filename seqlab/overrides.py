@@ -57,9 +57,16 @@ def stored_overrides(run_dir: Path) -> list[str]:
 
 
 def merge_overrides(earlier: list[str], later: list[str]) -> list[str]:
-    """Both lists, without the earlier overrides of keys that are given again."""
+    """Both lists, without the earlier overrides of keys that are given again.
+
+    Where analyses are chosen again, the fields of the earlier ones go too: the choice may be another.
+    """
     given_again = {_key(override) for override in later}
-    return [override for override in earlier if _key(override) not in given_again] + later
+
+    def stays(key: str) -> bool:
+        return key not in given_again and not ("analysis" in given_again and key.startswith("analysis."))
+
+    return [override for override in earlier if stays(_key(override))] + later
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -1,5 +1,6 @@
 """Train: `python -m seqlab.train +experiment=copy_task`. See `--help`."""
 
+import logging
 import time
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,14 @@ from omegaconf import DictConfig
 from seqlab.analysis.config_tree import print_config
 from seqlab.analysis.examples import describe_examples, print_examples
 from seqlab.analysis.figures import plot_learning_curves
-from seqlab.build import Parts, build, build_loggers
+from seqlab.analysis.findings import Analysis, replicas
+from seqlab.analysis.samples import keep_samples, take_samples
+from seqlab.analysis.watch import Watch
+from seqlab.build import Parts, build, build_analyses, build_loggers
 from seqlab.cli import FAILED_OBJECTIVE, run_command
 from seqlab.data.learned import keep_learned
 from seqlab.evaluation.baseline import measure_baseline
-from seqlab.evaluation.written import keep_written, measure_written, print_written, writes_texts
+from seqlab.evaluation.written import Written, keep_written, measure_written, print_written, writes_texts
 from seqlab.training.checkpoint import Checkpoints
 from seqlab.training.devices import start
 from seqlab.training.loggers.composite import Loggers
@@ -26,7 +30,9 @@ from seqlab.training.loop import Loop, Progress
 from seqlab.training.programs import Programs
 from seqlab.training.run_directory import ENDED, RunDirectory, open_run_directory
 from seqlab.training.summary import print_summary, summarise, write_summary
-from seqlab.types import Run, UserError, require
+from seqlab.types import Exhibit, Params, Run, UserError, require
+
+_log = logging.getLogger(__name__)
 
 
 def train(config: DictConfig) -> float:
@@ -40,12 +46,13 @@ def train(config: DictConfig) -> float:
     began = time.perf_counter()
     devices = start(config.trainer.cpu_devices)
     parts = build(config)
+    analyses = build_analyses(parts.config)
     programs = Programs(parts.task, parts.sets, parts.model, parts.optimiser, parts.settings, devices, parts.seeds)
     path, overrides = Path(HydraConfig.get().runtime.output_dir), list(HydraConfig.get().overrides.task)
     with open_run_directory(path, parts.config, overrides, resume=config.resume) as directory:
         summary = directory.summary
         if summary is None or not directory.is_completed:
-            summary = _run(parts, programs, directory, began)
+            summary = _run(parts, programs, analyses, directory, began)
         print_summary(summary, directory.path)
     if summary["status"] == "diverged":
         raise UserError(f"{path}: {summary['message']}.")
@@ -55,7 +62,9 @@ def train(config: DictConfig) -> float:
     return FAILED_OBJECTIVE if best is None else best
 
 
-def _run(parts: Parts, programs: Programs, directory: RunDirectory, began: float) -> dict[str, Any]:
+def _run(
+    parts: Parts, programs: Programs, analyses: dict[str, Analysis], directory: RunDirectory, began: float
+) -> dict[str, Any]:
     settings = parts.settings
     checkpoints = Checkpoints(directory.checkpoints_path)
     state, progress, resumed_from = None, Progress(), checkpoints.latest_step()
@@ -74,14 +83,20 @@ def _run(parts: Parts, programs: Programs, directory: RunDirectory, began: float
     examples = describe_examples(parts.task, programs.buckets, programs.bounds, settings.batch_size)
     print_examples(examples)
     logger = Loggers([JsonlLogger(), ConsoleLogger(), *build_loggers(parts.config)])
+    run = _describe(parts, directory, resumed_from)
     summary: dict[str, Any] = {"status": "failed"}
     try:
-        logger.start(_describe(parts, directory, resumed_from))
+        logger.start(run)
         programs.compile()
-        loop = Loop(settings, programs, checkpoints, logger, progress)
+        look = _watch(parts, analyses, run, logger) if analyses else None
+        loop = Loop(settings, programs, checkpoints, logger, progress, look)
         outcome = loop.run(programs.init() if state is None else state)
         whole = outcome.status in ENDED and progress.best_step is not None
-        written = _write(parts, checkpoints, directory) if whole else None
+        written = None
+        if whole:
+            params_R = checkpoints.restore_params("best")
+            written = _write(parts, params_R, directory)
+            _show_samples(parts, params_R, written, progress, outcome.step, directory, logger)
         summary = summarise(
             read_events(directory.metrics_path),
             status=outcome.status,
@@ -95,7 +110,7 @@ def _run(parts: Parts, programs: Programs, directory: RunDirectory, began: float
             wall_seconds=time.perf_counter() - began,
             baseline=measure_baseline(parts.task, parts.sets, settings.eval_batch_size),
             examples=examples,
-            written=written,
+            written=written and written.scores,
         )
         plot_learning_curves(directory.metrics_path, directory.figures_path)
     except BaseException as error:
@@ -109,15 +124,42 @@ def _run(parts: Parts, programs: Programs, directory: RunDirectory, began: float
     return summary
 
 
-def _write(parts: Parts, checkpoints: Checkpoints, directory: RunDirectory) -> dict[str, Any] | None:
+def _write(parts: Parts, params_R: Params, directory: RunDirectory) -> Written | None:
     """Let the best state write the texts that the task asks for, as `seqlab.evaluate` will; None of other tasks."""
     if not writes_texts(parts.task):
         return None
-    params_R = checkpoints.restore_params("best")
     written = measure_written(parts.task, parts.sets, parts.model, params_R, parts.settings.eval_batch_size)
     keep_written(written.rows, directory.written_path)
     print_written(written.rows)
-    return written.scores
+    return written
+
+
+def _show_samples(
+    parts: Parts,
+    params_R: Params,
+    written: Written | None,
+    progress: Progress,
+    step: int,
+    directory: RunDirectory,
+    logger: Loggers,
+) -> None:
+    """Keep and show a few rows that the first replica of the best state says; a run is whole without them."""
+    rows = None if written is None else written.rows
+    try:
+        tables = take_samples(parts.task, parts.sets, parts.model, replicas(params_R)[0], rows)
+    except Exception as error:
+        told = f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
+        _log.warning("There are no samples of what the model says (%s)", told)
+        return
+    path = directory.samples_path
+    keep_samples(tables, path, step=progress.best_step, seed=parts.seeds[0])
+    logger.show(Exhibit(step, "samples", path, tables=tables))
+
+
+def _watch(parts: Parts, analyses: dict[str, Analysis], run: Run, logger: Loggers) -> Watch:
+    """What looks at the model while it is trained, on the set by which the best state is picked."""
+    split, directory = parts.settings.monitor.split("/", 1)[0], run.directory / "analyses"
+    return Watch(analyses, parts.model, parts.task, parts.sets, split, parts.seeds, run.name, directory, logger.show)
 
 
 def _print_decay(parts: Parts, programs: Programs) -> None:
@@ -142,6 +184,7 @@ def _describe(parts: Parts, directory: RunDirectory, resumed_from: int | None) -
         n_steps=parts.settings.steps,
         n_replicas=len(parts.seeds),
         resumed_from=resumed_from,
+        environment=directory.environment,
     )
 
 

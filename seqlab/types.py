@@ -151,6 +151,7 @@ class Run:
     n_steps: int
     n_replicas: int
     resumed_from: int | None
+    environment: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,13 +169,47 @@ class Event:
     wall_time: float
 
 
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows of cells: a column holds texts, or pictures (arrays of bytes, HWC)."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+
+    def texts(self) -> list[tuple[str, ...]]:
+        """The rows with words for pictures."""
+        return [
+            tuple(cell if isinstance(cell, str) else f"picture, {cell.shape[0]} × {cell.shape[1]}" for cell in row)
+            for row in self.rows
+        ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Exhibit:
+    """What there is to be looked at at a step, by name: of an analysis, or samples of what the model says.
+
+    All of it is in files already, at `place`, the figures (PNG) and the pages (HTML) among them. `values` hold one
+    number a replica.
+    """
+
+    step: int
+    name: str
+    place: Path
+    values: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+    figures: dict[str, Path] = dataclasses.field(default_factory=dict)
+    pages: dict[str, Path] = dataclasses.field(default_factory=dict)
+    tables: dict[str, Table] = dataclasses.field(default_factory=dict)
+
+
 class Logger(Protocol):
-    """A mirror of the run: told of its start, its progress, its events and its end."""
+    """A mirror of the run: told of its start, its progress, its events, what can be looked at, and its end."""
 
     def start(self, run: Run) -> None: ...
 
     def advance(self, step: int) -> None: ...
 
     def log(self, event: Event) -> None: ...
+
+    def show(self, exhibit: Exhibit) -> None: ...
 
     def finish(self, status: str, summary: dict[str, Any]) -> None: ...

@@ -12,8 +12,11 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import wandb
+from matplotlib.figure import Figure
+from matplotlib.image import imread
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -23,7 +26,7 @@ from seqlab.training.loggers.console import ConsoleLogger
 from seqlab.training.loggers.jsonl import JsonlLogger, read_events, truncate_after
 from seqlab.training.loggers.tensorboard import TensorBoardLogger
 from seqlab.training.loggers.wandb import WandbLogger
-from seqlab.types import Event, Run, UserError
+from seqlab.types import Event, Exhibit, Run, Table, UserError
 
 STEPS = 11
 
@@ -32,7 +35,8 @@ def _run(directory, n_replicas=1, resumed_from=None, **fields):
     directory.mkdir(parents=True, exist_ok=True)
     config = {"seed": 3, "model": {"cell": {"features": 5, "bias": True}}, "tags": ["a", "b"], "patience": None}
     given = {"name": "run-x", "group": "group-x", "tags": ("a", "b"), "notes": "some notes", "config": config}
-    return Run(directory, **given | fields, n_steps=STEPS, n_replicas=n_replicas, resumed_from=resumed_from)
+    sizes = {"n_steps": STEPS, "n_replicas": n_replicas, "resumed_from": resumed_from}
+    return Run(directory, **given | sizes | fields, environment={"commit": {"hash": "abc", "dirty": True}})
 
 
 def _train(step, *losses):
@@ -44,11 +48,26 @@ def _validation(step, *accuracies):
     return Event(step, "validation", {"accuracy": list(accuracies or [step / STEPS])}, {}, 0.5)
 
 
-def _live(logger, run, events, status="completed", summary=None):
+def _exhibit(directory, step, *values):
+    """An analysis with a figure and a page, and a table with all that upsets one: marks, line ends, a picture."""
+    figure, page = directory / f"f{step}.png", directory / f"p{step}.html"
+    Figure(figsize=(1.3, 0.7)).savefig(figure, dpi=100)
+    page.write_text("<p>näher</p>", encoding="utf-8")
+    picture = np.arange(5 * 7, dtype=np.uint8).reshape(5, 7, 1)
+    table = Table(("input", "prediction"), [(picture, "a|b\n`c`"), (picture, "")])
+    return Exhibit(
+        step, "look", directory, {"layer_1/h": list(values)}, {"fig": figure}, {"page": page}, {"rows": table}
+    )
+
+
+def _live(logger, run, told, status="completed", summary=None):
     logger.start(run)
-    for event in events:
-        logger.advance(event.step)
-        logger.log(event)
+    for each in told:
+        logger.advance(each.step)
+        if isinstance(each, Exhibit):
+            logger.show(each)
+        else:
+            logger.log(each)
     logger.finish(status, summary or {})
 
 
@@ -149,16 +168,19 @@ class Recording:
     def log(self, event):
         self._hear("log")
 
+    def show(self, exhibit):
+        self._hear("show")
+
     def finish(self, status, summary):
         self._hear("finish")
 
 
-@pytest.mark.parametrize("failing", ["start", "advance", "log", "finish"])
+@pytest.mark.parametrize("failing", ["start", "advance", "log", "show", "finish"])
 def test_a_logger_that_fails_is_dropped_and_the_record_is_whole(tmp_path, caplog, failing):
     failed, sound = Recording(failing), Recording()
     events = [_train(1), _train(2), _train(3)]
-    _live(Loggers([failed, JsonlLogger(), sound]), _run(tmp_path), events)
-    assert sound.told == ["start", *["advance", "log"] * 3, "finish"]
+    _live(Loggers([failed, JsonlLogger(), sound]), _run(tmp_path), [*events[:2], Exhibit(2, "x", tmp_path), events[2]])
+    assert sound.told == ["start", *["advance", "log"] * 2, "advance", "show", "advance", "log", "finish"]
     assert failed.told.count(failing) == 1
     assert failed.told[-1] == "finish"
     assert read_events(tmp_path / "metrics.jsonl") == events
@@ -217,6 +239,11 @@ def test_without_a_terminal_an_event_is_a_plain_line(tmp_path):
     ]
 
 
+def test_what_can_be_looked_at_is_told_by_its_place(tmp_path):
+    shown = _show(_run(tmp_path), [_exhibit(tmp_path, 2, 0.5)])
+    assert shown.splitlines()[1:] == [f"step  2/11  look  in {tmp_path}"]
+
+
 def test_replicas_are_shown_with_their_interval(tmp_path):
     shown = _show(_run(tmp_path, n_replicas=2), [_train(2, 1.0, 3.0), _validation(2, 1.0, 1.0)])
     assert "2 replicas" in shown
@@ -250,12 +277,13 @@ def _read_tensorboard(run_dir):
 
 def test_tensorboard_mirrors_the_record(tmp_path):
     run = _run(tmp_path, n_replicas=2)
-    summary = {"final": {"validation": {"accuracy": {"mean": 0.75, "half_width": None, "values": [0.5, 1.0]}}}}
+    measured = {"validation": {"accuracy": {"mean": 0.75, "half_width": None, "values": [0.5, 1.0]}}}
+    look = _exhibit(tmp_path, 4, 0.25, 0.75)
     _live(
         TensorBoardLogger(),
         run,
-        [_train(2, 1.0, 3.0), _validation(2, 0.5, 1.0), _train(4, 1.0, math.nan)],
-        summary=summary,
+        [_train(2, 1.0, 3.0), _validation(2, 0.5, 1.0), _train(4, 1.0, math.nan), look],
+        summary={"final": measured, "best": measured},
     )
     found = _read_tensorboard(tmp_path)
     scalars = {tag: [(point.step, point.value) for point in found.Scalars(tag)] for tag in found.Tags()["scalars"]}
@@ -271,10 +299,24 @@ def test_tensorboard_mirrors_the_record(tmp_path):
         "validation/accuracy/replica_1": [(2, 1.0)],
         "rates/steps_per_second": [(2, 101.0), (4, 101.0)],
         "rates/tokens_per_second": [(2, 5003.0), (4, 5003.0)],
+        "look/layer_1/h": [(4, 0.5)],
+        "look/layer_1/h/replica_0": [(4, 0.25)],
+        "look/layer_1/h/replica_1": [(4, 0.75)],
     }
+    [image] = found.Images("look/fig")
+    assert (image.step, image.width, image.height) == (4, 130, 70)
+    assert image.encoded_image_string == look.figures["fig"].read_bytes()
+    [table] = found.Tensors("look/rows/text_summary")
+    assert table.step == 4
+    assert table.tensor_proto.string_val[0].decode() == (
+        "| input | prediction |\n| --- | --- |\n| `picture, 5 × 7` | `a¦b↵ˋcˋ` |\n| `picture, 5 × 7` |  |"
+    )
     assert '"features": 5' in found.Tensors("config/text_summary")[0].tensor_proto.string_val[0].decode()
     hparams = found.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
     assert b"model.cell.features" in hparams
+    assert '"hash": "abc"' in found.Tensors("environment/text_summary")[0].tensor_proto.string_val[0].decode()
+    metrics = found.SummaryMetadata("_hparams_/experiment").plugin_data.content
+    assert b"validation/accuracy" in metrics and b"best/validation/accuracy" in metrics
     assert len(list((tmp_path / "tensorboard").iterdir())) == 1
 
 
@@ -305,6 +347,104 @@ def _inspect(path):
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
+def _records(path):
+    command = [Path(sys.executable).parent / "wandb", "leet", "inspect", "--json", path]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def _history(path):
+    """What was logged by name, as (step, value)."""
+    curves: dict = {}
+    for record in _records(path):
+        item = record.get("history", {}).get("item", {})
+        for name, value in item.items():
+            if not name.startswith("_"):
+                curves.setdefault(name, []).append((item["_step"], value))
+    return curves
+
+
+def test_every_value_of_the_record_is_in_the_dashboards(tmp_path, no_account):
+    """And nothing but what is there: the curves are read back from W&B's and TensorBoard's files."""
+    run = _run(tmp_path, n_replicas=2)
+    events = [
+        event
+        for step in range(1, STEPS + 1)
+        for event in (_train(step, 1 / step, 0.1 * step), _validation(step, 1 / 3, step / 7))
+    ]
+    look = _exhibit(tmp_path, 5, 0.25, 1 / 3)
+    told = [*events[:10], look, *events[10:]]
+    _live(Loggers([JsonlLogger(), TensorBoardLogger(), WandbLogger("offline")]), run, told)
+    recorded: dict = {}
+    for event in read_events(tmp_path / "metrics.jsonl"):
+        for name, (a, b) in event.values.items():
+            for tag, value in (("", (a + b) / 2), ("/replica_0", a), ("/replica_1", b)):
+                recorded.setdefault(f"{event.split}/{name}{tag}", []).append((event.step, value))
+        for name, rate in event.rates.items():
+            recorded.setdefault(f"rates/{name}", []).append((event.step, rate))
+    shown = {f"look/layer_1/h{tag}": [(5, v)] for tag, v in (("", (0.25 + 1 / 3) / 2), ("/replica_0", 0.25))}
+    recorded |= shown | {"look/layer_1/h/replica_1": [(5, 1 / 3)]}
+    [path] = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
+    curves = _history(path)
+    assert {name: curve for name, curve in curves.items() if name in recorded} == recorded
+    others = {name for name in curves if name not in recorded}
+    assert all(name == "step" or name.startswith(("look/fig.", "look/page.", "look/rows.")) for name in others)
+    assert curves["step"] == [(step, step) for step in range(1, STEPS + 1)]
+    found = _read_tensorboard(tmp_path)
+    scalars = {tag: [(point.step, point.value) for point in found.Scalars(tag)] for tag in found.Tags()["scalars"]}
+    assert scalars == {name: [(step, np.float32(v)) for step, v in curve] for name, curve in recorded.items()}
+
+
+def test_wandb_offline_carries_what_can_be_looked_at(tmp_path, no_account):
+    """All of it lies in the run's directory: figures and pages to the byte, tables with their pictures, checkpoints."""
+    for which, step in (("best", 3), ("best", 5), ("latest", 7)):
+        (tmp_path / "checkpoints" / which / str(step)).mkdir(parents=True)
+        (tmp_path / "checkpoints" / which / str(step) / "state").write_text(f"{which} {step}")
+    measured = {"loss": {"mean": 0.5, "half_width": 0.25, "values": [0.25, 0.75]}}
+    summary = {"final": {"test": measured}, "best": {"test": measured}}
+    look = _exhibit(tmp_path, 2, 0.5)
+    _live(WandbLogger("offline", artifact=True), _run(tmp_path), [_train(2), look], summary=summary)
+    [offline] = (tmp_path / "wandb").glob("offline-run-*")
+    item = {name: value for name, [(_, value)] in _history(next(offline.glob("*.wandb"))).items()}
+    media = {
+        kind: (offline / "files" / item[f"look/{name}.path"]).read_bytes()
+        for kind, name in (("figure", "fig"), ("page", "page"), ("table", "rows"))
+    }
+    assert media["figure"] == look.figures["fig"].read_bytes() and media["page"] == look.pages["page"].read_bytes()
+    table = json.loads(media["table"])
+    assert table["columns"] == ["input", "prediction"]
+    assert [said for _, said in table["data"]] == ["a|b\n`c`", ""]
+    records = _records(next(offline.glob("*.wandb")))
+    [pictured] = [record["artifact"] for record in records if record.get("artifact", {}).get("type") == "run_table"]
+    pictures = [Path(file["local_path"]) for file in pictured["manifest"]["contents"] if file["path"].endswith(".png")]
+    assert [(file.is_relative_to(tmp_path), *imread(file).shape[:2]) for file in pictures] == [(True, 5, 7)]
+    metrics = [record["metric"] for record in records if "metric" in record]
+    assert any(metric.get("glob_name") == "*" and metric["step_metric"] == "step" for metric in metrics)
+    best, latest = (record["artifact"] for record in records if record.get("artifact", {}).get("type") == "model")
+    # W&B names the last one `latest` in any case.
+    assert "best" in best["aliases"] and latest["aliases"] == ["latest"]
+    assert best["name"] == latest["name"] == "run-x-checkpoint"
+    for artifact, text in ((best, "best 5"), (latest, "latest 7")):
+        [file] = artifact["manifest"]["contents"]
+        assert file["path"] == "state" and Path(file["local_path"]).read_text() == text
+        assert Path(file["local_path"]).is_relative_to(tmp_path)
+    told = _inspect(next(offline.glob("*.wandb")))
+    assert told["summary"]["final/test"] == told["summary"]["best/test"] == measured
+
+
+@pytest.mark.parametrize(("artifact", "n_steps", "n"), [("auto", 4999, 0), ("auto", 5000, 1), (False, 5000, 0)])
+def test_checkpoints_of_tiny_runs_are_not_kept(tmp_path, no_account, artifact, n_steps, n):
+    for which in ("best", "latest"):
+        (tmp_path / "checkpoints" / which / "7").mkdir(parents=True)
+        (tmp_path / "checkpoints" / which / "7" / "state").write_text(which)
+    _live(WandbLogger("offline", artifact=artifact), _run(tmp_path, n_steps=n_steps), [_train(7)])
+    [path] = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
+    artifacts = [record["artifact"] for record in _records(path) if "artifact" in record]
+    assert [sorted(artifact["aliases"]) for artifact in artifacts] == [["best", "latest"]] * n
+    with pytest.raises(UserError, match=r"logger\.wandb\.artifact is 'yes': expected true, false or auto"):
+        WandbLogger(artifact="yes")
+
+
 def test_wandb_runs_of_one_process_are_runs_of_their_own(tmp_path, no_account, capfd):
     """Without a key it is offline and asks nothing; a run that fails does not spill into the next."""
     first, second = _run(tmp_path / "1", n_replicas=2, name="one"), _run(tmp_path / "2", name="two")
@@ -317,7 +457,7 @@ def test_wandb_runs_of_one_process_are_runs_of_their_own(tmp_path, no_account, c
     told = _inspect(one)
     assert (told["name"], told["notes"], told["tags"]) == ("one", "some notes", ["a", "b"])
     assert (told["project"], told["state"], told["exit_code"], told["step"]) == ("seqlab", "failed", 1, 2)
-    assert told["config"] == first.config
+    assert told["config"] == {**first.config, "environment": first.environment}
     assert told["summary"]["train/loss/replica_0"] == 2.0
     assert told["summary"]["validation/accuracy"] == 0.75
     assert told["summary"]["status"] == "failed"

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 class Findings(NamedTuple):
     """Numbers by name, nested as they like, of arrays with the replicas first where they differ between replicas;
-    figures, and pages of HTML that need nothing but themselves, by file name."""
+    figures, and pages of HTML that need nothing but themselves, by file name. `followed` are numbers worth a curve over
+    training, one a replica."""
 
     numbers: dict[str, Any]
     figures: "dict[str, Figure]"
     pages: Mapping[str, str] = {}
+    followed: Mapping[str, np.ndarray] = {}
 
 
 class Analysis(Protocol):

@@ -63,7 +63,13 @@ class Gradients:
         norms = stack([norms_of(params) for params in replicas(params_R)])
         jacobians = stack([self._jacobians(model, params, few) for params in replicas(params_R)])
         figure = draw(norms, jacobians)
-        return Findings({"gradients": norms, "jacobians": jacobians}, {"gradients": figure})
+        followed = {
+            f"{layer.replace(' ', '_')}/{name}/{where}": norm_RT[:, at]
+            for layer, named in norms.items()
+            for name, norm_RT in named.items()
+            for where, at in (("first_step", 0), ("last_step", -1))
+        }
+        return Findings({"gradients": norms, "jacobians": jacobians}, {"gradients": figure}, followed=followed)
 
     def _jacobians(self, model: nn.Module, params: Params, batch: Batch) -> Jacobians:
         parts = recurrent_parts(model, params, model_arguments(model, batch))

@@ -75,8 +75,10 @@ def measure_written(
     return Written(scores, [dict(zip([*texts, "written"], row, strict=True)) for row in rows])
 
 
-def write_texts(task: WritingTask, model: nn.Module, params: Params, batch: Batch, batch_size: int) -> list[str]:
-    """What a model writes for each row of a set, up to its end or the greatest length of a target.
+def write_texts(
+    task: WritingTask, model: nn.Module, params: Params, batch: Batch, batch_size: int, n_tokens: int | None = None
+) -> list[str]:
+    """What a model writes for each row of a set, up to its end or `n_tokens`: None for the greatest length of a target.
 
     Rows of like length are read together; a row's text does not depend on the others.
     """
@@ -84,6 +86,7 @@ def write_texts(task: WritingTask, model: nn.Module, params: Params, batch: Batc
     n_rows = len(inputs)
     order = np.arange(n_rows) if lengths_B is None else np.argsort(lengths_B, kind="stable")
     size = min(batch_size, n_rows)
+    most = task.longest[1] if n_tokens is None else n_tokens
     texts = [""] * n_rows
     for first in range(0, n_rows, size):
         rows = np.resize(order[first : first + size], size)  # Where rows are lacking, these once more.
@@ -92,8 +95,8 @@ def write_texts(task: WritingTask, model: nn.Module, params: Params, batch: Batc
             lengths = lengths_B[rows]
             given = given[:, : round_up(max(1, int(lengths.max())))]
         room = model.room(given.shape[1])
-        n_tokens = task.longest[1] if room is None else min(room, task.longest[1])
-        stretches = draw_from(model, params, given, lengths, n_tokens, Sampling(temperature=0), eos=task.eos)
+        n_drawn = most if room is None else min(room, most)
+        stretches = draw_from(model, params, given, lengths, n_drawn, Sampling(temperature=0), eos=task.eos)
         for row, pieces in zip(rows, zip(*stretches, strict=True), strict=True):
             texts[row] = task.decode_target(np.concatenate(pieces))
     return texts

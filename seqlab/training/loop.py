@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -14,10 +15,13 @@ from seqlab.training.programs import Programs
 from seqlab.training.settings import Settings
 from seqlab.training.state import State
 from seqlab.training.stopping import StopRequest
-from seqlab.types import Event, Logger
+from seqlab.types import Event, Logger, Params
 
 # A dispatch is kept about this long: long against its overhead, short against the patience of who presses Ctrl-C.
 DISPATCH_SECONDS = 0.5
+
+Look = Callable[[int, Params], None]
+"""Looks at the parameters that are measured, on the host and with the replicas first, at a step."""
 
 
 @dataclasses.dataclass
@@ -49,15 +53,27 @@ class Loop:
 
     Every event happens at a step that depends on the settings alone, never on the clock or on where a run was resumed,
     and the sums of a training event live in the state: a resumed run writes the same lines as an uninterrupted one.
-    A replica that diverges stands still while the others go on; when all have, training stops.
+    A replica that diverges stands still while the others go on; when all have, training stops. `look` is called at the
+    start, every `analyze_every` steps and at the end.
     """
 
     def __init__(
-        self, settings: Settings, programs: Programs, checkpoints: Checkpoints, logger: Logger, progress: Progress
+        self,
+        settings: Settings,
+        programs: Programs,
+        checkpoints: Checkpoints,
+        logger: Logger,
+        progress: Progress,
+        look: Look | None = None,
     ) -> None:
         self._settings, self._programs = settings, programs
         self._checkpoints, self._logger = checkpoints, logger
         self.progress = progress
+        self._look = look
+        # A run is the same to the bit whoever looks on: a stretch between two events may be cut anywhere.
+        self._look_every = None if look is None else settings.analyze_every
+        everys = settings.log_every, settings.eval_every, settings.save_every, self._look_every
+        self._everys = [every for every in everys if every is not None]
         self._dispatch = 1
         self._updates, self._seconds, self._waited = 0, 0.0, 0.0  # since the last training event
 
@@ -66,6 +82,8 @@ class Loop:
         settings, progress = self._settings, self.progress
         step = _step(state)
         ending = self._reason_to_stop(state, step)
+        if step == 0:
+            self._show(state, step)
         with StopRequest() as stop:
             while ending is None and step < settings.steps:
                 state, step = self._advance(state, step)
@@ -78,6 +96,9 @@ class Loop:
                 ending = self._reason_to_stop(state, step)
                 if stop.signal_name is not None and ending is None and not at_end:
                     ending = "interrupted", f"{stop.signal_name} after step {step} of {settings.steps}"
+                at_end = at_end or (ending is not None and ending[0] != "interrupted")
+                if at_end or (self._look_every is not None and step % self._look_every == 0):
+                    self._show(state, step)
                 if step % settings.save_every == 0 or at_end or ending is not None:
                     self._checkpoints.save_latest(step, state, dataclasses.asdict(progress))
         self._checkpoints.wait()
@@ -86,7 +107,7 @@ class Loop:
 
     def _advance(self, state: State, step: int) -> tuple[State, int]:
         settings = self._settings
-        ahead = min(every - step % every for every in (settings.log_every, settings.eval_every, settings.save_every))
+        ahead = min(every - step % every for every in self._everys)
         n_steps = min(self._dispatch, ahead, settings.steps - step)
         began = time.perf_counter()
         state = self._programs.advance(state, n_steps)
@@ -130,6 +151,10 @@ class Loop:
             self._checkpoints.save_best(step, state, dataclasses.asdict(progress))
         else:
             progress.without_gain += 1
+
+    def _show(self, state: State, step: int) -> None:
+        if self._look is not None:
+            self._look(step, jax.device_get(state.eval_params))
 
     def _diverged_R(self, state: State) -> list[bool]:
         return [run >= self._settings.max_nonfinite for run in _per_replica(state.skipped_run)]

@@ -23,6 +23,8 @@ from seqlab.types import UserError, require
 MAY_CHANGE = (
     # Words, and who is told.
     *("resume", "name", "tags", "notes", "logger", "logger.*"),
+    # Who looks on, and when.
+    *("analysis", "analysis.*", "trainer.analyze_every"),
     # When to end. A schedule that depends on the steps holds them in its own node, which must not differ.
     # (An old end off the grid of log_every and eval_every leaves its own events in the record.)
     *("trainer.steps", "trainer.patience", "trainer.max_nonfinite"),
@@ -45,7 +47,8 @@ class RunDirectory:
     environment.json              versions, commit, devices and command line, one entry for each time it was started
     vocabulary.json               the tokens and their ids, of a task that reads text
     written.jsonl                 what the best state writes for the test set, of a task that is judged by texts
-    metrics.jsonl  summary.json  checkpoints/  figures/  evaluations/
+    samples.jsonl                 a few rows of the test set and what the best state says of them
+    metrics.jsonl  summary.json  checkpoints/  figures/  evaluations/  analyses/
     """
 
     def __init__(self, path: Path, lock: int, config: dict[str, Any], overrides: list[str]) -> None:
@@ -55,10 +58,13 @@ class RunDirectory:
         self.checkpoints_path = path / "checkpoints"
         self.figures_path = path / "figures"
         self.evaluations_path = path / "evaluations"
+        self.analyses_path = path / "analyses"
         self.written_path = path / "written.jsonl"
+        self.samples_path = path / "samples.jsonl"
         self.is_completed = False  # Whether an earlier process brought the run to the end that its config sets.
         self._lock = lock
         self._config, self._overrides = config, overrides
+        self.environment: dict[str, Any] = {}  # What this process started with, once it is recorded.
         self._environments: list[dict[str, Any]] = []
 
     def record(self) -> None:
@@ -66,7 +72,8 @@ class RunDirectory:
 
         To be called once all that is there has been read: until then a refusal leaves a run as it was.
         """
-        environments = [*self._environments, _describe_environment()]
+        self.environment = _describe_environment()
+        environments = [*self._environments, self.environment]
         try:
             self.summary_path.unlink(missing_ok=True)
             write_whole(self.path / "config.yaml", _to_yaml(self._config))

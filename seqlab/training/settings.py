@@ -19,6 +19,7 @@ class Settings:
     accumulate         micro-batches that an update's batch is split into
     eval_batch_size    rows that evaluation handles together
     log_every, eval_every, save_every   updates between two training events, evaluations, checkpoints
+    analyze_every      updates between two looks at the model by the analyses chosen; None: at the start and the end
     monitor, mode      "set/metric" that picks the best checkpoint, and whether "min" or "max" is better
     patience           evaluations without a better monitor before stopping early; None: never
     ema                decay of the moving average of the parameters, which is then what is measured; None: off
@@ -36,6 +37,7 @@ class Settings:
     log_every: int
     eval_every: int
     save_every: int
+    analyze_every: int | None
     monitor: str
     mode: str
     patience: int | None
@@ -48,8 +50,9 @@ class Settings:
         counts = ("steps", "batch_size", "accumulate", "eval_batch_size", "log_every", "eval_every", "save_every")
         for field in (*counts, "max_nonfinite"):
             _require_count(field, getattr(self, field))
-        if self.patience is not None:
-            _require_count("patience", self.patience)
+        for field in ("patience", "analyze_every"):
+            if getattr(self, field) is not None:
+                _require_count(field, getattr(self, field))
         require(
             self.batch_size % self.accumulate == 0,
             f"trainer.batch_size is {self.batch_size}, which trainer.accumulate = {self.accumulate} does not divide",

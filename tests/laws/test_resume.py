@@ -123,7 +123,9 @@ def test_cut_anywhere_and_resumed(parts, programs, uninterrupted, tmp_path, cuts
     assert_same(what_it_left(programs, tmp_path), uninterrupted)
 
 
-@pytest.mark.parametrize(("every", "steps"), [(6, [0, 6, 12, 18, 24, 30, 31]), (None, [0, 31])])
+@pytest.mark.parametrize(
+    ("every", "steps"), [(6, [0, 6, 12, 18, 24, 30, 31]), pytest.param(None, [0, 31], marks=pytest.mark.slow)]
+)
 def test_who_looks_on_changes_nothing_and_sees_the_same_when_resumed(
     parts, programs, uninterrupted, tmp_path, every, steps
 ):
@@ -135,7 +137,7 @@ def test_who_looks_on_changes_nothing_and_sees_the_same_when_resumed(
 
         go(parts, programs, directory, *others, settings=settings, look=look)
 
-    seen: dict = {}
+    seen = {}
     go_and_look(tmp_path / "whole")
     assert list(seen) == steps and all(len(looks) == 1 for looks in seen.values())
     assert {len(leaf) for leaf in jax.tree.leaves(seen)} == {2} and type(jax.tree.leaves(seen)[0]) is np.ndarray
@@ -184,7 +186,7 @@ def test_nothing_is_compiled_in_the_loop(parts, programs, uninterrupted, tmp_pat
 def test_early_stopping(parts, programs, tmp_path):
     # The loss falls, so that with mode=max no evaluation after the first is better.
     settings = dataclasses.replace(parts.settings, patience=2, mode="max", eval_every=3)
-    looked: list[int] = []
+    looked = []
     outcome = go(parts, programs, tmp_path, settings=settings, look=lambda step, _: looked.append(step))
     assert outcome.status == "stopped early"
     assert looked == [0, outcome.step]

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from seqlab.types import Event, Logger, Run, UserError
+from seqlab.types import Event, Exhibit, Logger, Run, UserError
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +29,9 @@ class Loggers:
 
     def log(self, event: Event) -> None:
         self._tell("log", lambda logger: logger.log(event))
+
+    def show(self, exhibit: Exhibit) -> None:
+        self._tell("show", lambda logger: logger.show(exhibit))
 
     def finish(self, status: str, summary: dict[str, Any]) -> None:
         for logger in self._all:

@@ -8,15 +8,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Column
 
 from seqlab.evaluation.interval import interval
-from seqlab.types import Event, Run
+from seqlab.types import Event, Exhibit, Run
 
 
 class ConsoleLogger:
     """Show the progress, the rate, the time left and the last metrics.
 
     On a terminal a bar moves, with the last training metrics in it, and a line is printed for each evaluation;
-    elsewhere (a file, a pipe) a plain line is printed for each event. With several replicas a metric is written as
-    its mean ± half its 95 % interval. Width, colours and NO_COLOR are rich's.
+    elsewhere (a file, a pipe) a plain line is printed for each event. Of what can be looked at the place is told. With
+    several replicas a metric is written as its mean ± half its 95 % interval. Width, colours and NO_COLOR are rich's.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -49,6 +49,9 @@ class ConsoleLogger:
             self._progress.update(self._task, rate=rate, metrics=metrics)
         else:
             self._print(f"{self._where(event.step)}  {event.split}  {metrics}{self._pace(event)}")
+
+    def show(self, exhibit: Exhibit) -> None:
+        self._print(f"{self._where(exhibit.step)}  {exhibit.name}  in {exhibit.place}")
 
     def finish(self, status: str, summary: dict[str, Any]) -> None:
         if self._progress is not None:

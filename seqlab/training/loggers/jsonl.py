@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from seqlab.files import to_json, write_whole
-from seqlab.types import Event, Run, UserError
+from seqlab.types import Event, Exhibit, Run, UserError
 
 FILE_NAME = "metrics.jsonl"
 
@@ -42,6 +42,9 @@ class JsonlLogger:
             self._file.flush()  # The kernel has the line before a checkpoint knows of its step.
         except OSError as error:
             raise UserError(f"{self._file.name} cannot be written: {error.strerror}") from error
+
+    def show(self, exhibit: Exhibit) -> None:
+        pass  # It is in files of its own.
 
     def finish(self, status: str, summary: dict[str, Any]) -> None:
         if self._file is not None:

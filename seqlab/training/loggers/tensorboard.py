@@ -1,20 +1,23 @@
-"""TensorBoard: scalars on the step axis, the config as text and as hyperparameters."""
+"""TensorBoard: scalars on the step axis, figures, tables as text, the config as text and as hyperparameters."""
 
 import json
 import math
+import struct
+from pathlib import Path
 from typing import Any
 
 from flax.traverse_util import flatten_dict
 
 from seqlab.training.loggers.scalars import name_scalars
-from seqlab.types import Event, Run
+from seqlab.types import Event, Exhibit, Run, Table
 
 
 class TensorBoardLogger:
     """Write event files to `tensorboard/` in the run's directory: `tensorboard --logdir RUNS` shows them.
 
     Each split's metric is a tag; with several replicas the tag holds their mean and each replica has its own. Values
-    that are not finite are left out. A resumed run hides what lies beyond its checkpoint and writes it again.
+    that are not finite are left out. A resumed run hides what lies beyond its checkpoint and writes it again. Pages
+    have no place here: they lie in the run's directory.
     """
 
     def start(self, run: Run) -> None:
@@ -25,20 +28,27 @@ class TensorBoardLogger:
         purge_step = None if run.resumed_from is None else run.resumed_from + 1
         self._writer = tensorboardX.SummaryWriter(str(run.directory / "tensorboard"), purge_step=purge_step)
         self._config = run.config
-        self._writer.add_text("config", f"```json\n{json.dumps(run.config, indent=2, default=str)}\n```", 0)
+        for name, told in (("config", run.config), ("environment", run.environment)):
+            self._writer.add_text(name, f"```json\n{json.dumps(told, indent=2, default=str)}\n```", 0)
 
     def advance(self, step: int) -> None:
         pass
 
     def log(self, event: Event) -> None:
-        for tag, value in name_scalars(event).items():
-            if math.isfinite(value):
-                self._writer.add_scalar(tag, value, event.step, event.wall_time)
+        self._add_scalars(event, event.wall_time)
+
+    def show(self, exhibit: Exhibit) -> None:
+        self._add_scalars(exhibit)
+        for name, path in exhibit.figures.items():
+            self._writer.file_writer.add_summary(self._as_image(f"{exhibit.name}/{name}", path), exhibit.step)
+        for name, table in exhibit.tables.items():
+            self._writer.add_text(f"{exhibit.name}/{name}", write_markdown(table), exhibit.step)
 
     def finish(self, status: str, summary: dict[str, Any]) -> None:
         metrics = {
-            f"{split}/{name}": measured["mean"]
-            for split, named in summary.get("final", {}).items()
+            f"{prefix}{split}/{name}": measured["mean"]
+            for when, prefix in (("final", ""), ("best", "best/"))
+            for split, named in summary.get(when, {}).items()
             for name, measured in named.items()
         }
         settings = {
@@ -49,3 +59,26 @@ class TensorBoardLogger:
         for part in self._summary.hparams(settings, metrics):
             self._writer.file_writer.add_summary(part)
         self._writer.close()
+
+    def _add_scalars(self, told: Event | Exhibit, wall_time: float | None = None) -> None:
+        for tag, value in name_scalars(told).items():
+            if math.isfinite(value):
+                self._writer.add_scalar(tag, value, told.step, wall_time)
+
+    def _as_image(self, tag: str, path: Path) -> Any:
+        # `SummaryWriter.add_image` takes pixels, and would encode them again.
+        png, Summary = path.read_bytes(), self._summary.Summary
+        width, height = struct.unpack(">II", png[16:24])
+        image = Summary.Image(height=height, width=width, colorspace=4, encoded_image_string=png)
+        return Summary(value=[Summary.Value(tag=tag, image=image)])
+
+
+def write_markdown(table: Table) -> str:
+    """A table in Markdown, its cells as they are: what would be markup in them is code."""
+    lines = [table.columns, ("---",) * len(table.columns), *(map(_quote, row) for row in table.texts())]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _quote(text: str) -> str:
+    quoted = text.replace("\n", "↵").replace("|", "¦").replace("`", "ˋ")
+    return f"`{quoted}`" if quoted.strip() else ""

@@ -1,5 +1,6 @@
 """Weights & Biases: online when it can be, offline when it cannot, never in the way."""
 
+import contextlib
 import logging
 import os
 import queue
@@ -7,14 +8,16 @@ import secrets
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from seqlab.training.loggers.scalars import name_scalars
-from seqlab.types import Event, Run, require
+from seqlab.types import Event, Exhibit, Run, require
 
 MODES = ("online", "offline", "disabled")
+ARTIFACT_STEPS = 5_000
 ANSWER_SECONDS = 3.0
 INIT_SECONDS = 10.0
 FINISH_SECONDS = 30.0
@@ -27,18 +30,32 @@ class WandbLogger:
     asks nothing, and a service that stops answering holds nothing up: the files have it all. A run that is gone on
     with keeps its id.
 
-    Raises   UserError for an unknown mode, and for mode="online" where that fails.
+    `artifact`: whether the checkpoints are kept with the run, as versions of one artifact with the aliases `best` and
+    `latest`; "auto" keeps those of runs of 5,000 steps or more. What the code was is `environment` in the config.
+
+    Raises   UserError for an unknown mode or artifact, and for mode="online" where that fails.
     """
 
-    def __init__(self, mode: str | None = None, project: str = "seqlab", entity: str | None = None) -> None:
+    def __init__(
+        self,
+        mode: str | None = None,
+        project: str = "seqlab",
+        entity: str | None = None,
+        artifact: bool | str = "auto",
+    ) -> None:
         mode = mode or os.environ.get("WANDB_MODE")
         require(mode is None or mode in MODES, f"logger.wandb.mode is {mode!r}: expected null, {', '.join(MODES)}")
-        self._mode, self._project, self._entity = mode, project, entity
+        require(
+            isinstance(artifact, bool) or artifact == "auto",
+            f"logger.wandb.artifact is {artifact!r}: expected true, false or auto",
+        )
+        self._mode, self._project, self._entity, self._artifact = mode, project, entity, artifact
         self._starting: Future[Any] | None = None
 
     def start(self, run: Run) -> None:
         if self._mode == "disabled":
             return
+        self._run = run
         # W&B takes 2 s to import and start. They pass beside the compilation; `log` waits for what is left of them.
         pool = ThreadPoolExecutor(1, "wandb")
         self._starting = pool.submit(self._begin, run)
@@ -51,15 +68,36 @@ class WandbLogger:
 
     def log(self, event: Event) -> None:
         if self._starting is not None:
-            self._starting.result().log(name_scalars(event), step=event.step)
+            self._starting.result().log({"step": event.step, **name_scalars(event)}, step=event.step)
+
+    def show(self, exhibit: Exhibit) -> None:
+        if self._starting is None:
+            return
+        wandb_run = self._starting.result()
+        import wandb
+
+        shown: dict[str, Any] = {name: wandb.Image(str(path)) for name, path in exhibit.figures.items()}
+        shown |= {name: wandb.Html(path.read_text("utf-8"), inject=False) for name, path in exhibit.pages.items()}
+        for name, table in exhibit.tables.items():
+            rows = [[cell if isinstance(cell, str) else wandb.Image(cell) for cell in row] for row in table.rows]
+            shown[name] = wandb.Table(columns=list(table.columns), data=rows)
+        shown = {f"{exhibit.name}/{name}": what for name, what in shown.items()}
+        with _staged_in(self._run.directory):
+            wandb_run.log({"step": exhibit.step, **name_scalars(exhibit), **shown}, step=exhibit.step)
 
     def finish(self, status: str, summary: dict[str, Any]) -> None:
         if self._starting is None:
             return
         wandb_run = self._starting.result()
         try:
-            best = {f"best/{split}": named for split, named in summary.get("best", {}).items()}
-            wandb_run.summary.update({"status": status, **best})
+            measured = {
+                f"{when}/{split}": named for when in ("final", "best") for split, named in summary.get(when, {}).items()
+            }
+            wandb_run.summary.update({"status": status, **measured})
+            keeps = self._run.n_steps >= ARTIFACT_STEPS if self._artifact == "auto" else self._artifact
+            if keeps and status != "failed":
+                with _staged_in(self._run.directory):
+                    _keep_checkpoints(wandb_run, self._run)
         finally:
             wandb_run.finish(exit_code=0 if status in ("completed", "stopped early") else 1)
 
@@ -87,7 +125,7 @@ class WandbLogger:
         return self._init(wandb, run, "offline", None)
 
     def _init(self, wandb: Any, run: Run, mode: str, key: str | None) -> Any:
-        return wandb.init(
+        wandb_run = wandb.init(
             mode=mode,
             project=self._project,
             entity=self._entity,
@@ -100,7 +138,7 @@ class WandbLogger:
             group=run.group,
             tags=run.tags,
             notes=run.notes,
-            config=run.config,
+            config={**run.config, "environment": run.environment},
             settings=wandb.Settings(
                 # Handed over, since W&B would ask for a key at the terminal if it did not find the one found here.
                 api_key=key,
@@ -111,6 +149,39 @@ class WandbLogger:
                 finish_timeout=FINISH_SECONDS,
             ),
         )
+        # A resumed run, or a sync, then draws over the updates and not over the calls.
+        wandb_run.define_metric("step")
+        wandb_run.define_metric("*", step_metric="step")
+        return wandb_run
+
+
+@contextlib.contextmanager
+def _staged_in(directory: Path) -> Iterator[None]:
+    """Have W&B put what it will upload into the run's directory: it would into the home, which does not go with it."""
+    before = os.environ.get("WANDB_DATA_DIR")
+    os.environ["WANDB_DATA_DIR"] = before or str(directory / "wandb")
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["WANDB_DATA_DIR"]
+
+
+def _keep_checkpoints(wandb_run: Any, run: Run) -> None:
+    """Log the newest best and latest checkpoint as versions of an artifact; where they are of one step, as one."""
+    import wandb
+
+    newest = {
+        alias: max((int(path.name) for path in (run.directory / "checkpoints" / alias).glob("*[0-9]")), default=None)
+        for alias in ("best", "latest")  # W&B names the last one `latest` in any case.
+    }
+    same = newest["best"] == newest["latest"]
+    for alias, step in newest.items():
+        if step is None or (same and alias == "best"):
+            continue
+        artifact = wandb.Artifact(f"{run.name}-checkpoint", type="model", metadata={"step": step})
+        artifact.add_dir(str(run.directory / "checkpoints" / alias / str(step)))
+        wandb_run.log_artifact(artifact, aliases=["best", "latest"] if same else [alias])
 
 
 def _find_key(api_key: str | None, base_url: str) -> str | None:

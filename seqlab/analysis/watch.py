@@ -1,0 +1,66 @@
+"""Analyses of a model while it is trained."""
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import flax.linen as nn
+
+from seqlab.analysis.findings import Analysis
+from seqlab.analysis.keep import keep_findings
+from seqlab.types import Batch, Exhibit, Params, Task, UserError
+
+_log = logging.getLogger(__name__)
+
+
+class Watch:
+    """Look at the parameters of a step with every analysis, on a set of the task, and show what each finds.
+
+    The files of an analysis go to `directory/NAME/step_000500/`, and all of it to `show`. An analysis that fails is
+    told of in a warning and asked again at the next look: what is trained is not lost by it.
+
+    Raises   UserError of an analysis at step 0, where nothing has been trained yet: it does not fit the model.
+    """
+
+    def __init__(
+        self,
+        analyses: Mapping[str, Analysis],
+        model: nn.Module,
+        task: Task,
+        sets: Mapping[str, Batch],
+        split: str,
+        seeds: list[int],
+        name: str,
+        directory: Path,
+        show: Callable[[Exhibit], None],
+    ) -> None:
+        self._analyses = analyses
+        self._model, self._task, self._batch, self._split = model, task, sets[split], split
+        self._seeds, self._name, self._directory, self._show = seeds, name, directory, show
+
+    def __call__(self, step: int, params_R: Params) -> None:
+        for name in self._analyses:
+            try:
+                exhibit = self._look(name, step, params_R)
+            except Exception as error:
+                if step == 0 and isinstance(error, UserError):
+                    raise
+                reason = (str(error).strip() or "no message").splitlines()[0]
+                told = f"{type(error).__name__}: {reason}"
+                _log.warning("The analysis %s failed at step %d; the run goes on (%s)", name, step, told)
+            else:
+                self._show(exhibit)
+
+    def _look(self, name: str, step: int, params_R: Params) -> Exhibit:
+        findings = self._analyses[name](self._model, params_R, self._task, self._batch)
+        place = self._directory / name / f"step_{step:06d}"
+        told = {"analysis": name, "step": step, "seeds": self._seeds, "split": self._split}
+        paths = keep_findings(findings, place, f"{self._name}, step {step}, {self._split} set", told)
+        return Exhibit(
+            step=step,
+            name=name,
+            place=place,
+            values={key: values_R.tolist() for key, values_R in findings.followed.items()},
+            figures={path.stem: path for path in paths if path.suffix == ".png"},
+            pages={path.stem: path for path in paths if path.suffix == ".html"},
+        )
