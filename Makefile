@@ -1,5 +1,6 @@
 # Everything sets itself up in .venv first, and again only when pyproject.toml or constraints.txt changed.
-# Variables: ARGS (of train), NAMES (of data), PYTHON (3.11 or newer), UV (empty: install with pip alone).
+# Variables: ARGS (of train), NAMES (of data), DIR (of dashboard), PYTHON (3.11 or newer), UV (empty: install with pip
+# alone).
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -7,6 +8,7 @@ SHELL := bash
 
 ARGS ?= +experiment=copy_task
 NAMES ?= shakespeare reviews brown japanese_ner git_messages digits fashion_mnist japanese_vowels
+DIR ?= runs
 PYTHON ?= python3
 UV ?= $(shell command -v uv)
 
@@ -24,6 +26,10 @@ train: .venv/ready ## Train; ARGS="+experiment=copy_task model/cell=gru" says wh
 .PHONY: data
 data: .venv/ready ## Fetch the real data that tasks read, once; NAMES="reviews digits" says which
 	@$(BIN)/python -m seqlab.data.fetch $(NAMES)
+
+.PHONY: dashboard
+dashboard: .venv/ready ## Look at runs in a browser, without a network; DIR=multirun/TIME says which; Ctrl-C ends it
+	@$(BIN)/python -m seqlab.dashboard $(DIR)
 
 .PHONY: test
 test: .venv/ready ## Run the tests but for the slow ones (a few minutes)

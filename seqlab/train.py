@@ -152,7 +152,7 @@ def _show_samples(
         _log.warning("There are no samples of what the model says (%s)", told)
         return
     path = directory.samples_path
-    keep_samples(tables, path, step=progress.best_step, seed=parts.seeds[0])
+    keep_samples(tables, path, progress.best_step, parts.seeds[0])
     logger.show(Exhibit(step, "samples", path, tables=tables))
 
 

@@ -20,7 +20,7 @@ FLOORS = (
     ("seqlab.training", "seqlab.evaluation"),
     ("seqlab.build", "seqlab.cli", "seqlab.overrides", "seqlab.analysis"),
     ("seqlab.restore", "seqlab.pretrained"),
-    ("seqlab.train", "seqlab.evaluate", "seqlab.generate", "seqlab.report", "seqlab.analyze"),
+    ("seqlab.train", "seqlab.evaluate", "seqlab.generate", "seqlab.report", "seqlab.analyze", "seqlab.dashboard"),
 )
 MAY_USE_HYDRA = (
     "seqlab.build",

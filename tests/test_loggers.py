@@ -283,7 +283,7 @@ def test_tensorboard_mirrors_the_record(tmp_path):
         TensorBoardLogger(),
         run,
         [_train(2, 1.0, 3.0), _validation(2, 0.5, 1.0), _train(4, 1.0, math.nan), look],
-        summary={"final": measured, "best": measured},
+        summary={"final": measured, "best": measured, "best_step": 2},
     )
     found = _read_tensorboard(tmp_path)
     scalars = {tag: [(point.step, point.value) for point in found.Scalars(tag)] for tag in found.Tags()["scalars"]}
@@ -299,6 +299,7 @@ def test_tensorboard_mirrors_the_record(tmp_path):
         "validation/accuracy/replica_1": [(2, 1.0)],
         "rates/steps_per_second": [(2, 101.0), (4, 101.0)],
         "rates/tokens_per_second": [(2, 5003.0), (4, 5003.0)],
+        "best/validation/accuracy": [(2, 0.75)],
         "look/layer_1/h": [(4, 0.5)],
         "look/layer_1/h/replica_0": [(4, 0.25)],
         "look/layer_1/h/replica_1": [(4, 0.75)],

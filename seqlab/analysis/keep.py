@@ -8,6 +8,7 @@ import numpy as np
 
 from seqlab.analysis.findings import Findings
 from seqlab.files import to_json, write_whole
+from seqlab.types import Exhibit
 
 
 def keep_findings(findings: Findings, directory: Path, title: str, told: dict[str, Any]) -> list[Path]:
@@ -25,8 +26,15 @@ def keep_findings(findings: Findings, directory: Path, title: str, told: dict[st
         paths.append(directory / f"{file}.html")
         write_whole(paths[-1], page)
     paths.append(directory / "numbers.json")
-    write_whole(paths[-1], to_json({**told, "numbers": plain(findings.numbers)}, indent=1) + "\n")
+    followed, numbers = plain(dict(findings.followed)), plain(findings.numbers)
+    write_whole(paths[-1], to_json({**told, "followed": followed, "numbers": numbers}, indent=1) + "\n")
     return paths
+
+
+def exhibit_files(name: str, step: int, place: Path, followed: dict[str, list[float]]) -> Exhibit:
+    """What an analysis has left in a directory, as loggers are shown it."""
+    figures, pages = ({file.stem: file for file in sorted(place.glob(kind))} for kind in ("*.png", "*.html"))
+    return Exhibit(step, name, place, followed, figures, pages)
 
 
 def plain(node: Any) -> Any:

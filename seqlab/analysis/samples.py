@@ -1,5 +1,6 @@
 """A few rows of what a model reads, should say and says, to be read by people."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from seqlab.decoding.generate import generate
 from seqlab.decoding.sampling import Sampling
 from seqlab.evaluation.written import write_texts
 from seqlab.files import to_json, write_whole
-from seqlab.types import Batch, Params, Table, Task, model_arguments
+from seqlab.types import Batch, Exhibit, Params, Table, Task, model_arguments
 
 N_ROWS = 8
 N_CHARACTERS, N_NUMBERS = 300, 16
@@ -44,14 +45,24 @@ def take_samples(
     return tables
 
 
-def keep_samples(tables: dict[str, Table], path: Path, **told: Any) -> None:
-    """Write a line of JSON for each row, with what is `told` of all before it; for pictures there are words."""
+def keep_samples(tables: dict[str, Table], path: Path, step: int | None, seed: int) -> None:
+    """Write a line of JSON for each row, with the step and the seed of who says it; for pictures there are words."""
     lines = [
-        {**told, "table": name, **dict(zip(table.columns, row, strict=True))}
+        {"step": step, "seed": seed, "table": name, **dict(zip(table.columns, row, strict=True))}
         for name, table in tables.items()
         for row in table.texts()
     ]
     write_whole(path, "".join(to_json(line) + "\n" for line in lines))
+
+
+def read_samples(path: Path) -> Exhibit:
+    """The samples of a file, as loggers are shown them."""
+    tables: dict[str, Table] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        step, _, name = (row.pop(key) for key in ("step", "seed", "table"))
+        tables.setdefault(name, Table(tuple(row), [])).rows.append(tuple(row.values()))
+    return Exhibit(step, "samples", path, tables=tables)
 
 
 def _read(task: Task, batch: Batch, row: int) -> Any:

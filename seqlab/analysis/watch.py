@@ -7,7 +7,7 @@ from pathlib import Path
 import flax.linen as nn
 
 from seqlab.analysis.findings import Analysis
-from seqlab.analysis.keep import keep_findings
+from seqlab.analysis.keep import exhibit_files, keep_findings, plain
 from seqlab.types import Batch, Exhibit, Params, Task, UserError
 
 _log = logging.getLogger(__name__)
@@ -55,12 +55,5 @@ class Watch:
         findings = self._analyses[name](self._model, params_R, self._task, self._batch)
         place = self._directory / name / f"step_{step:06d}"
         told = {"analysis": name, "step": step, "seeds": self._seeds, "split": self._split}
-        paths = keep_findings(findings, place, f"{self._name}, step {step}, {self._split} set", told)
-        return Exhibit(
-            step=step,
-            name=name,
-            place=place,
-            values={key: values_R.tolist() for key, values_R in findings.followed.items()},
-            figures={path.stem: path for path in paths if path.suffix == ".png"},
-            pages={path.stem: path for path in paths if path.suffix == ".html"},
-        )
+        keep_findings(findings, place, f"{self._name}, step {step}, {self._split} set", told)
+        return exhibit_files(name, step, place, plain(dict(findings.followed)))

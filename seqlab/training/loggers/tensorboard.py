@@ -11,6 +11,8 @@ from flax.traverse_util import flatten_dict
 from seqlab.training.loggers.scalars import name_scalars
 from seqlab.types import Event, Exhibit, Run, Table
 
+FLUSH_SECONDS = 5  # Who looks on while a run goes on sees it as soon.
+
 
 class TensorBoardLogger:
     """Write event files to `tensorboard/` in the run's directory: `tensorboard --logdir RUNS` shows them.
@@ -26,7 +28,9 @@ class TensorBoardLogger:
 
         self._summary = tensorboardX.summary
         purge_step = None if run.resumed_from is None else run.resumed_from + 1
-        self._writer = tensorboardX.SummaryWriter(str(run.directory / "tensorboard"), purge_step=purge_step)
+        self._writer = tensorboardX.SummaryWriter(
+            str(run.directory / "tensorboard"), purge_step=purge_step, flush_secs=FLUSH_SECONDS
+        )
         self._config = run.config
         for name, told in (("config", run.config), ("environment", run.environment)):
             self._writer.add_text(name, f"```json\n{json.dumps(told, indent=2, default=str)}\n```", 0)
@@ -45,18 +49,17 @@ class TensorBoardLogger:
             self._writer.add_text(f"{exhibit.name}/{name}", write_markdown(table), exhibit.step)
 
     def finish(self, status: str, summary: dict[str, Any]) -> None:
-        metrics = {
-            f"{prefix}{split}/{name}": measured["mean"]
-            for when, prefix in (("final", ""), ("best", "best/"))
-            for split, named in summary.get(when, {}).items()
-            for name, measured in named.items()
-        }
+        final, best = (_means(summary.get(when, {})) for when in ("final", "best"))
+        best = {f"best/{name}": mean for name, mean in best.items() if math.isfinite(mean)}
+        for tag, mean in best.items():
+            # The table of hyperparameters shows what has a curve, here of one point.
+            self._writer.add_scalar(tag, mean, summary["best_step"])
         settings = {
             key: value if isinstance(value, bool | int | float | str) else str(value)
             for key, value in flatten_dict(self._config, sep=".").items()
         }
         # `SummaryWriter.add_hparams` opens a second event file, in the same place it corrupts the first.
-        for part in self._summary.hparams(settings, metrics):
+        for part in self._summary.hparams(settings, final | best):
             self._writer.file_writer.add_summary(part)
         self._writer.close()
 
@@ -71,6 +74,11 @@ class TensorBoardLogger:
         width, height = struct.unpack(">II", png[16:24])
         image = Summary.Image(height=height, width=width, colorspace=4, encoded_image_string=png)
         return Summary(value=[Summary.Value(tag=tag, image=image)])
+
+
+def _means(measured: dict[str, Any]) -> dict[str, float]:
+    # In a summary that is read back from its file, what is not finite is a word.
+    return {f"{split}/{name}": float(of["mean"]) for split, named in measured.items() for name, of in named.items()}
 
 
 def write_markdown(table: Table) -> str:
