@@ -84,6 +84,7 @@ def of_heads(maps: Mapping[str, np.ndarray], grid: Grid) -> Panels:
 
 def draw_panels(picture: np.ndarray, grid: Grid, panels: Panels) -> "Figure":
     """Draw the picture at the head of each row, and behind it panels, of which the first ones of a layer are shown."""
+    from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
 
     H, W = picture.shape[:2]
@@ -99,6 +100,8 @@ def draw_panels(picture: np.ndarray, grid: Grid, panels: Panels) -> "Figure":
     # Pale, so that the colours of the weights stand out.
     pale = 0.5 + 0.5 * (picture if picture.ndim == 2 else picture.mean(-1))
     greatest = max(w_Nab.max() for *_, w_Nab in rows)
+    # The square root makes weights of 1/T visible beside those of 1.
+    norm = PowerNorm(0.5, 0, greatest)
     # What fills no place is at the right and below.
     side = min(H / grid.rows, W / grid.columns)
     extent = (-0.5, grid.columns * side - 0.5, grid.rows * side - 0.5, -0.5)
@@ -107,10 +110,8 @@ def draw_panels(picture: np.ndarray, grid: Grid, panels: Panels) -> "Figure":
         of_row[0].set_ylabel(layer, fontsize=7)
         for axis, word, w_ab in zip(of_row[1:], words, w_Nab, strict=False):
             axis.imshow(pale, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-            alpha = 0.8 * np.sqrt(np.clip(w_ab / max(greatest, 1e-9), 0, 1))
-            image = axis.imshow(
-                w_ab, "magma_r", vmin=0, vmax=greatest, alpha=alpha, interpolation="bilinear", extent=extent
-            )
+            alpha = 0.8 * np.sqrt(w_ab / max(greatest, 1e-9))
+            image = axis.imshow(w_ab, "magma_r", norm, alpha=alpha, interpolation="bilinear", extent=extent)
             axis.set_title(word, fontsize=8)
         for axis in of_row:
             axis.set(xticks=[], yticks=[], xlim=(-0.5, W - 0.5), ylim=(H - 0.5, -0.5))

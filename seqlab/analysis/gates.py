@@ -108,7 +108,13 @@ class Gates:
             for layer, named in values.items()
         }
         figures["saturation"] = draw_saturation(saturation, gates)
-        return Findings(numbers, figures, {"gates": write_gates(values, gates, *shape)})
+        followed = {
+            f"{layer}/{name}/{what}": share_RF.mean(-1)
+            for layer, named in saturation.items()
+            for name, shares in named.items()
+            for what, share_RF in shares.items()
+        }
+        return Findings(numbers, figures, {"gates": write_gates(values, gates, *shape)}, followed)
 
 
 def walk_gates(part: RecurrentPart, lengths_B: Array | None) -> Walked:

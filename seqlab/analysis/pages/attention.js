@@ -26,7 +26,7 @@ function showLayer(n) {
 
 function showHead() {
   map.show({
-    rows: layer.rows, columns: layer.columns, strength: (t, s) => strength(weight(t, s)), height: 18, step: 1,
+    rows: layer.rows, columns: layer.columns, strength: (t, s) => strength(weight(t, s)),
   });
   mark(...marked);
 }

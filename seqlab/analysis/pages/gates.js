@@ -16,7 +16,7 @@ function showLayer(n) {
 }
 
 function showValues() {
-  map.show({ rows: layer.units.map(String), columns: data.tokens, strength, height: 13, step: 1 });
+  map.show({ rows: layer.units.map(String), columns: data.tokens, strength, height: 13 });
   mark(...marked);
 }
 

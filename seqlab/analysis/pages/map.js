@@ -56,7 +56,7 @@ function makeLine(tokens, pointed) {
   };
 }
 
-// A map on a canvas: rows and columns with names, cells of strengths, of which −1 and 1 are the greatest; pointed(row, column) is told of the
+// A map on a canvas, of square cells unless rows have a height: rows and columns with names, cells of strengths, of which −1 and 1 are the greatest; pointed(row, column) is told of the
 // cell that is pointed at, by a mouse, a finger or the arrow keys.
 function makeMap(label, pointed) {
   const canvas = make("canvas", { tabIndex: 0 });
@@ -68,11 +68,11 @@ function makeMap(label, pointed) {
 
   function draw() {
     if (!shown) return;
-    const { rows, columns, strength, height, step } = shown;
+    const { rows, columns, strength } = shown;
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(name).trim();
     const pen = canvas.getContext("2d");
-    const font = `${Math.min(12, Math.max(9, height - 2))}px ${colour("--font")}`;
+    const font = `11px ${colour("--font")}`;
     pen.font = font;
     const widest = (names) => Math.max(...names.map((name) => pen.measureText(shorten(name)).width));
     const left = Math.ceil(widest(rows)) + 8;
@@ -80,6 +80,7 @@ function makeMap(label, pointed) {
     const top = upright ? 20 : Math.ceil(widest(columns)) + 8;
     const room = main.clientWidth - left - 4;
     const width = Math.min(26, Math.max(13, Math.floor(room / columns.length)));
+    const height = shown.height ?? Math.min(18, width);
     const size = [left + width * columns.length + 1, top + height * rows.length + 1];
     const scale = window.devicePixelRatio || 1;
     [canvas.width, canvas.height] = size.map((n) => Math.round(n * scale));
@@ -90,7 +91,7 @@ function makeMap(label, pointed) {
     pen.textBaseline = "middle";
     pen.textAlign = "right";
     rows.forEach((name, r) => {
-      if (r % step === 0) pen.fillText(shorten(name), left - 4, top + height * (r + 0.5));
+      pen.fillText(shorten(name), left - 4, top + height * (r + 0.5));
     });
     columns.forEach((name, c) => {
       pen.save();
