@@ -78,6 +78,7 @@ def build_ours(way: str) -> Pass:
         ema=None,
         dtype="float32",
         max_nonfinite=10,
+        profile=False,
         cpu_devices="auto",
     )
     optimiser = Optimiser(1e-3, adam(0.9, 0.999, 1e-8), constant())

@@ -27,6 +27,7 @@ from seqlab.training.loggers.composite import Loggers
 from seqlab.training.loggers.console import ConsoleLogger
 from seqlab.training.loggers.jsonl import JsonlLogger, read_events
 from seqlab.training.loop import Loop, Progress
+from seqlab.training.profiler import Profiler
 from seqlab.training.programs import Programs
 from seqlab.training.run_directory import ENDED, RunDirectory, open_run_directory
 from seqlab.training.summary import print_summary, summarise, write_summary
@@ -89,7 +90,8 @@ def _run(
         logger.start(run)
         programs.compile()
         look = _watch(parts, analyses, run, logger) if analyses else None
-        loop = Loop(settings, programs, checkpoints, logger, progress, look)
+        profiler = Profiler(directory.profile_path, *settings.profiled) if settings.profiled else None
+        loop = Loop(settings, programs, checkpoints, logger, progress, look, profiler)
         outcome = loop.run(programs.init() if state is None else state)
         whole = outcome.status in ENDED and progress.best_step is not None
         written = None

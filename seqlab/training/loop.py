@@ -11,7 +11,9 @@ import numpy as np
 
 from seqlab.evaluation.evaluate import finalise
 from seqlab.training.checkpoint import Checkpoints
+from seqlab.training.profiler import Profiler
 from seqlab.training.programs import Programs
+from seqlab.training.recompiling import tell_compilations
 from seqlab.training.settings import Settings
 from seqlab.training.state import State
 from seqlab.training.stopping import StopRequest
@@ -54,7 +56,7 @@ class Loop:
     Every event happens at a step that depends on the settings alone, never on the clock or on where a run was resumed,
     and the sums of a training event live in the state: a resumed run writes the same lines as an uninterrupted one.
     A replica that diverges stands still while the others go on; when all have, training stops. `look` is called at the
-    start, every `analyze_every` steps and at the end.
+    start, every `analyze_every` steps and at the end; `profiler` traces the updates that it wants.
     """
 
     def __init__(
@@ -65,11 +67,12 @@ class Loop:
         logger: Logger,
         progress: Progress,
         look: Look | None = None,
+        profiler: Profiler | None = None,
     ) -> None:
         self._settings, self._programs = settings, programs
         self._checkpoints, self._logger = checkpoints, logger
         self.progress = progress
-        self._look = look
+        self._look, self._profiler = look, profiler
         # A run is the same to the bit whoever looks on: a stretch between two events may be cut anywhere.
         self._look_every = None if look is None else settings.analyze_every
         everys = settings.log_every, settings.eval_every, settings.save_every, self._look_every
@@ -101,6 +104,8 @@ class Loop:
                     self._show(state, step)
                 if step % settings.save_every == 0 or at_end or ending is not None:
                     self._checkpoints.save_latest(step, state, dataclasses.asdict(progress))
+        if self._profiler is not None:
+            self._profiler.close(step)
         self._checkpoints.wait()
         status, message = ending or ("completed", f"all {settings.steps} steps done")
         return Outcome(status, message, step, _per_replica(state.skipped), self._diverged_R(state))
@@ -109,8 +114,12 @@ class Loop:
         settings = self._settings
         ahead = min(every - step % every for every in self._everys)
         n_steps = min(self._dispatch, ahead, settings.steps - step)
+        if self._profiler is not None:
+            self._profiler.at(step)
+            n_steps = min(n_steps, self._profiler.ahead(step) or n_steps)
         began = time.perf_counter()
-        state = self._programs.advance(state, n_steps)
+        with tell_compilations(step):
+            state = self._programs.advance(state, n_steps)
         seconds = time.perf_counter() - began
         self._updates += n_steps
         self._seconds += seconds

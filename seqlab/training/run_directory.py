@@ -24,7 +24,7 @@ MAY_CHANGE = (
     # Words, and who is told.
     *("resume", "name", "tags", "notes", "logger", "logger.*"),
     # Who looks on, and when.
-    *("analysis", "analysis.*", "trainer.analyze_every"),
+    *("analysis", "analysis.*", "trainer.analyze_every", "trainer.profile"),
     # When to end. A schedule that depends on the steps holds them in its own node, which must not differ.
     # (An old end off the grid of log_every and eval_every leaves its own events in the record.)
     *("trainer.steps", "trainer.patience", "trainer.max_nonfinite"),
@@ -59,6 +59,7 @@ class RunDirectory:
         self.figures_path = path / "figures"
         self.evaluations_path = path / "evaluations"
         self.analyses_path = path / "analyses"
+        self.profile_path = path / "profile"
         self.written_path = path / "written.jsonl"
         self.samples_path = path / "samples.jsonl"
         self.is_completed = False  # Whether an earlier process brought the run to the end that its config sets.

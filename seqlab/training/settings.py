@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 from collections.abc import Sequence
+from typing import Any
 
 from seqlab.types import require
 
@@ -25,6 +26,8 @@ class Settings:
     ema                decay of the moving average of the parameters, which is then what is measured; None: off
     dtype              "float32", or "bfloat16" for mixed precision
     max_nonfinite      skipped updates in a row after which training stops
+    profile            whether a trace is kept of up to ten updates once training is under way; or [first, last], the
+                       steps between which it is taken
     cpu_devices        CPU cores used as devices: "auto" (all) or a count
 
     Raises   UserError for a value outside its range, naming it.
@@ -44,6 +47,7 @@ class Settings:
     ema: float | None
     dtype: str
     max_nonfinite: int
+    profile: bool | Sequence[int]
     cpu_devices: int | str
 
     def __post_init__(self) -> None:
@@ -57,6 +61,8 @@ class Settings:
             self.batch_size % self.accumulate == 0,
             f"trainer.batch_size is {self.batch_size}, which trainer.accumulate = {self.accumulate} does not divide",
         )
+        if not isinstance(self.profile, bool):
+            _require_span("profile", self.profile)
         require(
             self.ema is None or 0.0 < self.ema < 1.0,
             f"trainer.ema is {self.ema}: expected a decay between 0 and 1, or null for none",
@@ -64,6 +70,14 @@ class Settings:
         require_choice("trainer.dtype", self.dtype, DTYPES)
         require_choice("trainer.mode", self.mode, MODES)
         require("/" in self.monitor, f'trainer.monitor is {self.monitor!r}: expected "set/metric"')
+
+    @property
+    def profiled(self) -> tuple[int, int] | None:
+        """The steps between which a trace is taken."""
+        if isinstance(self.profile, bool):
+            return (min(10, self.steps // 2), min(20, self.steps)) if self.profile else None
+        first, last = self.profile
+        return first, last
 
     def require_monitor(self, measured: list[str]) -> None:
         """Refuse a monitor that is not among the "set/metric" names that the task measures."""
@@ -73,6 +87,13 @@ class Settings:
 def _require_count(field: str, value: int) -> None:
     is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
     require(is_count, f"trainer.{field} is {value!r}: expected a whole number from 1")
+
+
+def _require_span(field: str, value: Any) -> None:
+    given = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else []
+    counts = all(isinstance(step, int) and not isinstance(step, bool) and step >= 0 for step in given)
+    is_span = len(given) == 2 and counts and given[0] < given[1]
+    require(is_span, f"trainer.{field} is {value!r}: expected true, false, or [first, last] with first < last")
 
 
 def require_choice(name: str, value: str, choices: Sequence[str]) -> None:

@@ -172,6 +172,7 @@ def _describe_cost(summary: dict[str, Any]) -> str:
             if "share_of_time_waiting_for_data" in summary
             else []
         ),
+        *([f"{1e3 / summary['steps_per_second']:,.3g} ms a step"] if summary.get("steps_per_second") else []),
         f"compiled in {summary['compile_seconds']:.1f} s",
         f"{summary['wall_seconds']:.1f} s since the command",
         f"{summary['peak_memory_mib']:,} MiB at most",
@@ -189,6 +190,8 @@ def _describe_places(directory: Path, status: str) -> list[str]:
     }
     if any(directory.glob("checkpoints/best/*")):
         places["evaluate"] = f"python -m seqlab.evaluate run={near}"
+    if (directory / "profile" / "operations.json").exists():
+        places["profile"] = near / "profile"
     if status == "interrupted":
         places["go on"] = f"python -m seqlab.train resume={near}"
     offline = sorted(directory.glob("wandb/offline-run-*"))
