@@ -12,7 +12,7 @@ from seqlab.analysis.attention_figure import draw_heads, draw_maps, draw_rollout
 from seqlab.analysis.attention_pictures import draw_over_picture, picture_of
 from seqlab.analysis.findings import Findings, caption, first_rows, replicas
 from seqlab.analysis.pages.attention import describe_layer, write_attention
-from seqlab.analysis.probe import SEEN, name_layer
+from seqlab.analysis.probe import SEEN, name_layer, place
 from seqlab.analysis.tokens import input_tokens, target_tokens
 from seqlab.nn.checks import check_place, check_positive
 from seqlab.types import Batch, Params, Task, model_arguments, require
@@ -58,7 +58,8 @@ class AttentionMaps:
         check_place("row", self.row, len(batch.inputs))
         check_place("replica", self.replica, len(each))
         look = jax.jit(lambda params: attention_weights(model, params, batch))
-        maps_R = [{layer: np.asarray(w) for layer, w in look(params).items()} for params in each]
+        found_R = [look(params) for params in each]
+        maps_R = [{layer: np.asarray(found[layer]) for layer in sorted(found, key=place)} for found in found_R]
         require(
             bool(maps_R[0]),
             f"{type(model).__name__} has no attention whose weights could be shown: this is for "
@@ -102,7 +103,7 @@ class AttentionMaps:
 
 
 def attention_weights(model: nn.Module, params: Params, batch: Batch) -> dict[str, jax.Array]:
-    """The weights_BHTS of every attention in a model that hands them out, by layer, in the order of the layers."""
+    """The weights_BHTS of every attention in a model that hands them out, by layer."""
     arguments = model_arguments(model, batch)
     sown = model.apply({"params": params}, *arguments, train=False, mutable=[SEEN])[1].get(SEEN, {})
     maps = {}
@@ -116,7 +117,7 @@ def attention_weights(model: nn.Module, params: Params, batch: Batch) -> dict[st
             name = name_layer(words, n if stacked else None)
             name = name if words[0] != "encoder" else f"encoder {name}".removesuffix(" encoder")
             maps[name] = weights[n] if stacked else weights
-    return dict(sorted(maps.items()))
+    return maps
 
 
 def split_by_kind(maps: Maps) -> tuple[Maps, Maps]:

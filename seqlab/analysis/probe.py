@@ -67,7 +67,7 @@ def apply_disturbed(model: nn.Module, params: Params, disturbance: Params, argum
 
 def by_layer(tree: Params) -> Iterator[tuple[str, str, Array]]:
     """Give (layer, name, values) for each disturbance of a tree of them, each layer of a stack by itself."""
-    for path, leaf in flatten_dict(tree).items():
+    for path, leaf in sorted(flatten_dict(tree).items(), key=lambda item: place("/".join(item[0]))):
         stacked = leaf.ndim == 4
         for n in range(len(leaf) if stacked else 1):
             name = name_layer(path[:-1], n if stacked else None)
@@ -83,6 +83,11 @@ def name_layer(path: tuple[str, ...], n: int | None) -> str:
         numbered = re.fullmatch(r"layers_(\d+)", part)
         words.append(f"layer {int(numbered[1]) + 1}" if numbered else part)
     return " ".join(words) or path[0]
+
+
+def place(name: str) -> list[tuple[int, str]]:
+    """The key by which layer 2 comes before layer 10; JAX hands dicts back in the order of the alphabet."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def recurrent_parts(model: nn.Module, params: Params, arguments: tuple[Any, ...]) -> list[RecurrentPart]:
@@ -106,7 +111,7 @@ def recurrent_parts(model: nn.Module, params: Params, arguments: tuple[Any, ...]
         return []
     seen = {path[:-1]: x for path, x in flatten_dict(jax.jit(run)(params)).items() if path[-1] == "x_BTD"}
     parts = []
-    for path, x in seen.items():
+    for path, x in sorted(seen.items(), key=lambda item: place("/".join(item[0]))):
         own = params
         for key in path:
             own = own[key]

@@ -16,7 +16,7 @@ from seqlab.analysis.attention_maps import AttentionMaps, describe_heads
 from seqlab.analysis.attention_pictures import draw_over_picture, find_grid
 from seqlab.analysis.findings import draw_band, first_rows, pick
 from seqlab.analysis.gradients import Gradients, align_ends, only_last_targets
-from seqlab.analysis.probe import apply_disturbed, disturbances, recurrent_parts
+from seqlab.analysis.probe import apply_disturbed, disturbances, place, recurrent_parts
 from seqlab.analyze import analyze
 from seqlab.build import build
 from seqlab.files import read_json
@@ -381,3 +381,21 @@ def test_mistakes_are_told(looked_at):
         AttentionMaps()(*parts)
     with pytest.raises(UserError, match="row is 3, but there are 3: expected 0 to 2"):
         AttentionMaps(row=3)(*parts)
+
+
+def test_a_number_in_a_name_counts():
+    names = ["encoder layer 10", "decoder layer 2 source", "encoder layer 2", "decoder", "decoder layer 11"]
+    expected = ["decoder", "decoder layer 2 source", "decoder layer 11", "encoder layer 2", "encoder layer 10"]
+    assert sorted(names, key=place) == expected
+
+
+@pytest.mark.slow
+def test_layers_come_in_their_order(looked_at):
+    """Also past the ninth, and in a stack as in a Transformer."""
+    wide = "model.encoder.n_layers=11"
+    model, params_R, task, batch = looked_at(of_model("tagger", "model/encoder=transformer", wide))
+    numbers, *_ = AttentionMaps(rows=ROWS)(model, params_R, task, batch)
+    assert list(numbers["maps"]) == [f"encoder layer {n}" for n in range(1, 12)]
+    model, params_R, task, batch = looked_at(of_model("tagger", RNN, wide))
+    parts = recurrent_parts(model, at(params_R, 0), model_arguments(model, batch))
+    assert [part.name for part in parts] == [f"layer {n}" for n in range(1, 12)]
