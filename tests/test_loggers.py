@@ -354,10 +354,10 @@ def _records(path):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def _history(path):
+def _history(records):
     """What was logged by name, as (step, value)."""
     curves: dict = {}
-    for record in _records(path):
+    for record in records:
         item = record.get("history", {}).get("item", {})
         for name, value in item.items():
             if not name.startswith("_"):
@@ -386,7 +386,7 @@ def test_every_value_of_the_record_is_in_the_dashboards(tmp_path, no_account):
     shown = {f"look/layer_1/h{tag}": [(5, v)] for tag, v in (("", (0.25 + 1 / 3) / 2), ("/replica_0", 0.25))}
     recorded |= shown | {"look/layer_1/h/replica_1": [(5, 1 / 3)]}
     [path] = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
-    curves = _history(path)
+    curves = _history(_records(path))
     assert {name: curve for name, curve in curves.items() if name in recorded} == recorded
     others = {name for name in curves if name not in recorded}
     assert all(name == "step" or name.startswith(("look/fig.", "look/page.", "look/rows.")) for name in others)
@@ -406,7 +406,8 @@ def test_wandb_offline_carries_what_can_be_looked_at(tmp_path, no_account):
     look = _exhibit(tmp_path, 2, 0.5)
     _live(WandbLogger("offline", artifact=True), _run(tmp_path), [_train(2), look], summary=summary)
     [offline] = (tmp_path / "wandb").glob("offline-run-*")
-    item = {name: value for name, [(_, value)] in _history(next(offline.glob("*.wandb"))).items()}
+    records = _records(next(offline.glob("*.wandb")))
+    item = {name: value for name, [(_, value)] in _history(records).items()}
     media = {
         kind: (offline / "files" / item[f"look/{name}.path"]).read_bytes()
         for kind, name in (("figure", "fig"), ("page", "page"), ("table", "rows"))
@@ -415,7 +416,6 @@ def test_wandb_offline_carries_what_can_be_looked_at(tmp_path, no_account):
     table = json.loads(media["table"])
     assert table["columns"] == ["input", "prediction"]
     assert [said for _, said in table["data"]] == ["a|b\n`c`", ""]
-    records = _records(next(offline.glob("*.wandb")))
     [pictured] = [record["artifact"] for record in records if record.get("artifact", {}).get("type") == "run_table"]
     pictures = [Path(file["local_path"]) for file in pictured["manifest"]["contents"] if file["path"].endswith(".png")]
     assert [(file.is_relative_to(tmp_path), *imread(file).shape[:2]) for file in pictures] == [(True, 5, 7)]
@@ -433,6 +433,7 @@ def test_wandb_offline_carries_what_can_be_looked_at(tmp_path, no_account):
     assert told["summary"]["final/test"] == told["summary"]["best/test"] == measured
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("artifact", "n_steps", "n"), [("auto", 4999, 0), ("auto", 5000, 1), (False, 5000, 0)])
 def test_checkpoints_of_tiny_runs_are_not_kept(tmp_path, no_account, artifact, n_steps, n):
     for which in ("best", "latest"):
@@ -442,8 +443,6 @@ def test_checkpoints_of_tiny_runs_are_not_kept(tmp_path, no_account, artifact, n
     [path] = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
     artifacts = [record["artifact"] for record in _records(path) if "artifact" in record]
     assert [sorted(artifact["aliases"]) for artifact in artifacts] == [["best", "latest"]] * n
-    with pytest.raises(UserError, match=r"logger\.wandb\.artifact is 'yes': expected true, false or auto"):
-        WandbLogger(artifact="yes")
 
 
 def test_wandb_runs_of_one_process_are_runs_of_their_own(tmp_path, no_account, capfd):
@@ -528,6 +527,8 @@ def test_wandb_disabled_leaves_nothing(tmp_path, no_account):
 def test_an_unknown_mode_is_a_mistake(no_account):
     with pytest.raises(UserError, match=r"logger\.wandb\.mode is 'on': expected null, online, offline, disabled"):
         WandbLogger("on")
+    with pytest.raises(UserError, match=r"logger\.wandb\.artifact is 'yes': expected true, false or auto"):
+        WandbLogger(artifact="yes")
 
 
 def test_what_is_heavy_is_not_imported_at_start_up():

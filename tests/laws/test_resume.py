@@ -143,9 +143,8 @@ def test_who_looks_on_changes_nothing_and_sees_the_same_when_resumed(
     assert {len(leaf) for leaf in jax.tree.leaves(seen)} == {2} and type(jax.tree.leaves(seen)[0]) is np.ndarray
     assert_same(what_it_left(programs, tmp_path / "whole"), uninterrupted)
     jax.tree.map(np.testing.assert_array_equal, seen[31][0], uninterrupted[0][0].eval_params)
-    for cut in (2, 9):
-        with pytest.raises(UserError, match="cut"):
-            go_and_look(tmp_path / "cut", Cutter(cut))
+    with pytest.raises(UserError, match="cut"):
+        go_and_look(tmp_path / "cut", Cutter(8))
     go_and_look(tmp_path / "cut")
     assert sorted(seen) == steps
     for looks in seen.values():
