@@ -65,12 +65,15 @@ def read_samples(path: Path) -> Exhibit:
     return Exhibit(step, "samples", path, tables=tables)
 
 
-def _read(task: Task, batch: Batch, row: int) -> Any:
+def _read(task: Any, batch: Batch, row: int) -> Any:
     inputs = np.asarray(batch.inputs[row])
     if inputs.ndim >= 3:
         return _picture(inputs if inputs.ndim == 3 else inputs[0])  # A film is told by how it begins.
+    inputs = inputs if batch.lengths is None else inputs[: int(batch.lengths[row])]
     if task.vocab_size is None:
-        return _write_numbers(inputs if batch.lengths is None else inputs[: int(batch.lengths[row])])
+        return _write_numbers(inputs)
+    if hasattr(task, "decode_target") and not hasattr(task, "vocabulary"):
+        return _cut(task.decode_target(inputs))
     return _join(task, input_tokens(task, batch, row))
 
 

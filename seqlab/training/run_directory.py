@@ -58,7 +58,6 @@ class RunDirectory:
         self.checkpoints_path = path / "checkpoints"
         self.figures_path = path / "figures"
         self.evaluations_path = path / "evaluations"
-        self.analyses_path = path / "analyses"
         self.profile_path = path / "profile"
         self.written_path = path / "written.jsonl"
         self.samples_path = path / "samples.jsonl"

@@ -43,6 +43,12 @@ def test_words_by_hand(build_task):
     text = masked.vocabulary.decode(np.asarray(batch.targets[0])).replace(" ", "␣").replace("\n", "↵")
     told = np.asarray(batch.weights[0]) > 0
     assert target == "".join(character if here else "·" for character, here in zip(text, told, strict=True))
+    addition = build_task("addition")
+    batch = first_rows(addition.evaluation_sets()["test"], 2)
+    wanted, _ = write_outputs(addition, batch, addition.solve(batch))
+    for row in range(2):
+        a, b = _read(addition, batch, row).split("+")
+        assert wanted[row].replace(" ", "").startswith(str(int(a) + int(b)))
     tagging = build_task("tagging")
     batch = first_rows(tagging.evaluation_sets()["test"], 2)
     wanted, _ = write_outputs(tagging, batch, tagging.solve(batch))
