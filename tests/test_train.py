@@ -112,3 +112,28 @@ def test_a_run_is_not_gone_on_with_on_a_text_with_another_vocabulary(tmp_path):
         assert answer.stderr.startswith("The text of this task has another vocabulary than ")
         assert answer.stderr.count("\n") == 1
     assert contents(directory) == before
+
+
+@pytest.mark.slow
+def test_analyses_look_on_and_others_look_afterwards(tmp_path):
+    """And what does not fit the model is refused before anything is trained, in one sentence."""
+    directory, refused = tmp_path / "run", tmp_path / "refused"
+    fields = ("analysis=[gradients]", "analysis.gradients.rows=2", "analysis.gradients.n_lags=2")
+    done = run(*TINY, *fields, "trainer.analyze_every=4", f"hydra.run.dir={directory}")
+    assert done.returncode == 0, done.stderr
+    looks = sorted(path.name for path in (directory / "analyses" / "gradients").iterdir())
+    assert looks == ["step_000000", "step_000004", "step_000006"]
+    assert all(f"  gradients  in {directory}/analyses/gradients/{look}" in done.stdout for look in looks)
+    assert (directory / "samples.jsonl").read_text().count("\n") == 8
+    done = run(f"run={directory}", "analysis=gates", "analysis.gates.n_units=2", command="seqlab.analyze")
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in (directory / "analyses").iterdir()) == ["gates", "gradients"]
+    # Who looks on may change where a run is gone on with.
+    done = run(f"resume={directory}", "trainer.steps=9", "analysis=[gates]", "analysis.gates.n_units=2")
+    assert done.returncode == 0, done.stderr
+    looks = sorted(path.name for path in (directory / "analyses" / "gates").glob("step_*"))
+    assert looks == ["step_000008", "step_000009"]
+    done = run(*TINY, "analysis=[gradients,attention]", f"hydra.run.dir={refused}")
+    assert done.returncode == 2 and done.stderr.startswith("Classifier has no attention"), done.stderr
+    assert done.stderr.count("\n") == 1 and (refused / "metrics.jsonl").read_text() == ""
+    assert not (refused / "checkpoints" / "latest").exists()
