@@ -5,31 +5,28 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+from sparing import sparing
+from test_analysis import CASES, ROWS, SPARED, looked_at  # noqa: F401 (a fixture)
 
 from seqlab.analysis.length_generalisation import LengthGeneralisation, measure_replicas
-from seqlab.build import build
 from seqlab.evaluation.evaluate import finalise
 from seqlab.overrides import CONF
 from seqlab.training.batches import has_examples
-from seqlab.types import UserError, model_arguments
+from seqlab.types import UserError
 
+COSTLY = "model=encoder_decoder", "mixer=attention", "layer=bidirectional"
 TASKS = sorted(path.stem for path in (CONF / "task").glob("*.yaml"))
 
 
-@pytest.fixture(scope="module")
-def looked_at(compose):
-    """The parts of a small run with two replicas that have drawn their parameters."""
-
-    def looked_at(*overrides):
-        parts = build(compose("+debug=tiny", *overrides))
-        batch = parts.sets["test"]
-        shapes = jax.eval_shape(
-            lambda: parts.model.init(jax.random.key(0), *model_arguments(parts.model, batch), train=False)
-        )["params"]
-        rng = np.random.default_rng(1)
-        return parts.model, jax.tree.map(lambda a: rng.normal(size=(2, *a.shape)).astype(a.dtype), shapes), parts.task
-
-    return looked_at
+@pytest.mark.parametrize("name", sparing(CASES, [*SPARED, *COSTLY].__contains__))
+def test_every_model_is_measured_at_every_length(looked_at, name):  # noqa: F811
+    model, params_R, task, batch = looked_at(CASES[name], n_replicas=2)
+    numbers, figures, *_ = LengthGeneralisation([2, 3], ROWS)(model, params_R, task, batch)
+    assert numbers["length"] == [2, 3] and numbers["ends"] is None
+    assert "loss" in numbers["metrics"]
+    for values_RL in numbers["metrics"].values():
+        assert values_RL.shape == (2, 2) and np.isfinite(values_RL).all()
+    assert len([axis for axis in figures["length_generalisation"].axes if axis.lines]) == len(numbers["metrics"])
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -46,8 +43,8 @@ def test_a_task_that_makes_its_rows_makes_them_of_any_length(build_task, name):
         assert sizes[0] < sizes[1]
 
 
-def test_at_its_own_length_it_measures_what_the_set_does(looked_at):
-    model, params_R, task = looked_at("task=copy_first", "task.length=7", "model/cell=rnn")
+def test_at_its_own_length_it_measures_what_the_set_does(looked_at):  # noqa: F811
+    model, params_R, task, _ = looked_at(("task=copy_first", "task.length=7", "model/cell=rnn"), 2)
     numbers, figures, *_ = LengthGeneralisation([5, 7], task.n_eval)(model, params_R, task, None)
     expected = finalise(jax.device_get(measure_replicas(model, params_R, task, task.evaluation_sets()["test"])))
     at = numbers["length"].index(7)
@@ -58,8 +55,8 @@ def test_at_its_own_length_it_measures_what_the_set_does(looked_at):
     assert len([axis for axis in figures["length_generalisation"].axes if axis.axison]) == len(expected)
 
 
-def test_groups_of_rows_make_up_the_set(looked_at):
-    model, params_R, task = looked_at("task=sentiment", "model/cell=rnn")
+def test_groups_of_rows_make_up_the_set(looked_at):  # noqa: F811
+    model, params_R, task, _ = looked_at(("task=sentiment", "model/cell=rnn"), 2)
     batch = task.evaluation_sets()["test"]
     numbers, *_ = LengthGeneralisation()(model, params_R, task, batch)
     assert len(numbers["length"]) > 2 and numbers["length"] == sorted(numbers["length"])
@@ -75,17 +72,17 @@ def test_groups_of_rows_make_up_the_set(looked_at):
     assert ((low <= accuracy) & (accuracy <= high)).all()
 
 
-def test_a_model_without_room_says_where_it_ends(looked_at):
+def test_a_model_without_room_says_where_it_ends(looked_at):  # noqa: F811
     small = "model.encoder.n_layers=1", "model/positions=learned", "model.encoder.positions.max_length=9"
-    model, params_R, task = looked_at("task=copy_first", "task.length=7", "model/encoder=transformer", *small)
+    model, params_R, task, _ = looked_at(("task=copy_first", "task.length=7", "model/encoder=transformer", *small))
     numbers, *_ = LengthGeneralisation(lengths=[5, 9, 11], rows=5)(model, params_R, task, None)
     assert numbers["length"] == [5, 9]
     assert numbers["ends"].startswith("not at 11: ") and "9" in numbers["ends"]
 
 
-def test_mistakes_are_told(looked_at):
+def test_mistakes_are_told(looked_at):  # noqa: F811
     with pytest.raises(UserError, match="lengths is 0"):
         LengthGeneralisation(lengths=[5, 0])
-    model, params_R, task = looked_at("task=image_classification", "model/inputs=lenet", "model/encoder=identity")
+    model, params_R, task, _ = looked_at(("task=image_classification", "model/inputs=lenet", "model/encoder=identity"))
     with pytest.raises(UserError, match="ImageClassification has rows of one length alone"):
         LengthGeneralisation()(model, params_R, task, task.evaluation_sets()["test"])
