@@ -314,7 +314,7 @@ def test_tensorboard_mirrors_the_record(tmp_path):
     )
     assert '"features": 5' in found.Tensors("config/text_summary")[0].tensor_proto.string_val[0].decode()
     hparams = found.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
-    assert b"model.cell.features" in hparams
+    assert b"model.cell.features" in hparams and b"tags" not in hparams
     assert '"hash": "abc"' in found.Tensors("environment/text_summary")[0].tensor_proto.string_val[0].decode()
     metrics = found.SummaryMetadata("_hparams_/experiment").plugin_data.content
     assert b"validation/accuracy" in metrics and b"best/validation/accuracy" in metrics

@@ -11,6 +11,14 @@ from flax.traverse_util import flatten_dict
 from seqlab.training.loggers.scalars import name_scalars
 from seqlab.types import Event, Exhibit, Run, Table
 
+NO_HYPERPARAMETERS = (
+    "analysis",
+    "logger",
+    "name",
+    "notes",
+    "resume",
+    "tags",
+)  # Nothing that is learned depends on them.
 FLUSH_SECONDS = 5  # Who looks on while a run goes on sees it as soon.
 
 
@@ -57,6 +65,7 @@ class TensorBoardLogger:
         settings = {
             key: value if isinstance(value, bool | int | float | str) else str(value)
             for key, value in flatten_dict(self._config, sep=".").items()
+            if key.split(".")[0] not in NO_HYPERPARAMETERS and not key.endswith("._partial_")
         }
         # `SummaryWriter.add_hparams` opens a second event file, in the same place it corrupts the first.
         for part in self._summary.hparams(settings, final | best):
