@@ -33,8 +33,15 @@ class Row:
         return self.summary["status"]
 
     def measured(self, when: str, split: str, metric: str) -> str:
-        """A metric, `when` it was "final" or "best", as text."""
-        return format_measured(self.summary.get(when, {}).get(split, {}).get(metric))
+        """A metric, `when` it was "final" or "best", as text; texts are written at the best step."""
+        measured = self.summary.get(when, {}).get(split, {})
+        written = self.written.get(split, {}) if when == "best" else {}
+        return format_measured((measured | written).get(metric))
+
+    @property
+    def written(self) -> dict[str, dict[str, Any]]:
+        """The scores of texts that the run has written, by split and metric."""
+        return self.summary.get("written", {}).get("measured", {})
 
 
 def collect(sweep_dir: Path) -> list[Row]:
@@ -47,7 +54,8 @@ def collect(sweep_dir: Path) -> list[Row]:
 def print_run_table(rows: Sequence[Row], console: Console | None = None) -> int:
     """Print the jobs: what tells them apart, how they ended, their metrics. Give how many did not complete.
 
-    Metrics are the monitored one and the accuracies, final and at the best step, as mean ± 95 % interval.
+    Metrics are the monitored one, the accuracies, and the scores of what was written, final and at the best step, as
+    mean ± 95 % interval.
     """
     # A pipe has no width: give it room for a line a job instead of the 80 columns that rich assumes.
     console = console or Console(width=None if sys.stdout.isatty() else 160)
@@ -112,7 +120,7 @@ def shorten(keys: Sequence[str]) -> list[str]:
 
 
 def _pick_metrics(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """The monitored metrics, then what evaluation calls an accuracy."""
+    """The monitored metrics, then what evaluation calls an accuracy, then the scores of what was written."""
     monitored = [tuple(row.summary["monitor"].split("/", 1)) for row in rows if "monitor" in row.summary]
     accuracies = [
         (split, metric)
@@ -121,4 +129,5 @@ def _pick_metrics(rows: Sequence[Row]) -> list[tuple[str, str]]:
         for metric in named
         if split != "train" and "accuracy" in metric
     ]
-    return list(dict.fromkeys([*monitored, *accuracies]))
+    written = [(split, metric) for row in rows for split, named in row.written.items() for metric in named]
+    return list(dict.fromkeys([*monitored, *accuracies, *written]))
