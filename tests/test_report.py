@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import re
+import shutil
 
 import pytest
 import yaml
@@ -378,3 +379,15 @@ def test_a_run_that_is_pointed_at_stands_out(browser, written):
     )
     assert opacities.pop("1") == 1 and len(opacities) == 8
     assert set(opacities.values()) == {0.08}
+
+
+def test_a_run_shows_the_last_look_of_each_analysis(sweep, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(find_runs([sweep])[0], run)
+    places = "gates/step_000900/a", "gates/step_1000000/a", "gates/b", "gates/step_000900/b", "gradients/step_000000/c"
+    for place in places:
+        path = run / "analyses" / f"{place}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    shown = [path.relative_to(run / "analyses") for path in read_run(run, "run").figures() if "analyses" in path.parts]
+    assert [str(path) for path in shown] == ["gates/b.png", "gates/step_1000000/a.png", "gradients/step_000000/c.png"]

@@ -118,6 +118,5 @@ def test_scores_of_what_was_written_stand_at_the_best_step(tmp_path):
         _add_job(tmp_path, str(job), [f"seed={job}"], _summary(1.0, 0.5) | {"written": written})
     _, lines = _print(collect(tmp_path))
     assert "job seed status step loss accuracy bleu steps/s" in lines
-    at = lines.index("1 1 completed final 11 1.000 0.5000 – 1,234")
     assert "1 1 completed final 11 1.000 0.500 – 1,234" in lines
     assert "best 7 0.500 0.500 29.000 ± 12.706" in lines

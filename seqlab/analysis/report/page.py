@@ -94,7 +94,7 @@ def write_each(runs: Sequence[Run], labels: Sequence[str], links: Sequence[str])
     parts = []
     for run, label, link in zip(runs, labels, links, strict=True):
         command = " ".join(run.overrides)
-        figures = "".join(_picture(path) for path in run.figures())
+        figures = "".join(_picture(path, run.path) for path in run.figures())
         parts.append(
             f"<details>\n<summary>{_text(label)}</summary>\n"
             f"<p>{_text(run.status)}: {_text(run.message)}</p>\n"
@@ -155,7 +155,7 @@ def _count_runs(runs: Sequence[Run]) -> str:
     return f"{len(runs)} run{'s' if len(runs) > 1 else ''}, {done}. {means}; best: at the step that the monitor picks."
 
 
-def _picture(path: Path) -> str:
+def _picture(path: Path, directory: Path) -> str:
     """A figure inside the page. A drawing stays what it is; a picture is packed, since the file itself is at hand."""
     try:
         kind, data = "svg+xml", path.read_bytes()
@@ -165,7 +165,8 @@ def _picture(path: Path) -> str:
             kind, data = "webp", packed.getvalue()
     except OSError as error:
         return f"<p class=bad>{_text(path.name)} cannot be read: {_text(str(error))}</p>\n"
-    name = _text(path.stem.replace("_", " "))
+    _, *places = path.relative_to(directory).with_suffix("").parts
+    name = _text(", ".join(places).replace("_", " "))
     return (
         f'<figure><img loading=lazy alt="{name}" src="data:image/{kind};base64,{base64.b64encode(data).decode()}">'
         f"<figcaption>{name}</figcaption></figure>\n"

@@ -1,6 +1,7 @@
 """The runs of a report: found in directories, and read however they ended."""
 
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -49,8 +50,13 @@ class Run:
     events: tuple[Event, ...]
 
     def figures(self) -> list[Path]:
-        """The pictures that lie in its `figures/`."""
-        return sorted(path for path in (self.path / "figures").rglob("*") if path.suffix in (".png", ".svg"))
+        """Its pictures: of training, and what analyses found, the last look of each."""
+        drawn = sorted(path for path in (self.path / "figures").rglob("*") if path.suffix in (".png", ".svg"))
+        found = {}
+        for path in sorted((self.path / "analyses").rglob("*.png"), key=_looked_at):
+            looked_on = path.parent.name.startswith("step_")
+            found[path.parent.parent if looked_on else path.parent, path.name] = path
+        return [*drawn, *sorted(found.values())]
 
 
 def find_runs(given: Sequence[Path]) -> list[Path]:
@@ -115,6 +121,12 @@ def flatten(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
             text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6)
             flat[path] = text.removesuffix("...\n").strip()
     return flat
+
+
+def _looked_at(path: Path) -> tuple[float, Path]:
+    """The step at which an analysis drew this while training went on; afterwards is later than any."""
+    _, _, step = path.parent.name.partition("step_")
+    return int(step) if step.isdigit() else math.inf, path
 
 
 def _walk(directory: Path) -> list[Path]:
