@@ -49,6 +49,10 @@ check: .venv/ready ## Check format, lint and types
 bench: .venv/bench ## Measure the speed against PyTorch and Flax, the start, and the replicas
 	@for file in benchmarks/*.py; do $(BIN)/python $$file; done
 
+.PHONY: gallery
+gallery: .venv/ready ## Make docs/gallery.md: a figure of each kind
+	@$(BIN)/python docs/gallery.py
+
 .PHONY: clean
 clean: ## Remove .venv and what tools leave behind, but no results
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build dist

@@ -116,7 +116,8 @@ def test_the_table_tells_what_the_summary_holds(tmp_path, monkeypatch):
     assert "* picks the best (min); ±: 95 % interval over 3 replicas" in rows
     assert "learning_rate" not in shown, "what only training reports is in the record"
     assert (
-        "394,240 parameters, 106 steps/s, 42 tokens/s, 9.43 ms a step, compiled in 1.2 s, 61.0 s since the command" in shown
+        "394,240 parameters, 106 steps/s, 42 tokens/s, 9.43 ms a step, compiled in 1.2 s, 61.0 s since the command"
+        in shown
         and "3 updates skipped" in shown
     )
     assert rows[-5:] == [
