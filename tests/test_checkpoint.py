@@ -142,6 +142,7 @@ def test_a_step_is_never_left_out(tmp_path):
     assert _tree(tmp_path) == ["latest/5"]
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_loses_nothing(tmp_path, monkeypatch):
     """Copies of the directory at each change stand for what a kill would leave; each is checked and gone on from."""
     run, moments = tmp_path / "run", []

@@ -77,6 +77,7 @@ def test_fetching_writes_the_plays_by_title_and_their_source_once(offline, capsy
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.slow
 def test_what_cannot_be_fetched_is_told_in_a_sentence_and_the_others_go_on(offline):
     lines = ["3,10.0," + ",".join(["16"] * 62) + ",7", ",".join(["0"] * 64) + ",2"]
     files = {"sklearn/datasets/data/digits.csv.gz": gzip.compress("\n".join(lines).encode())}

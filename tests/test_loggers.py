@@ -396,6 +396,7 @@ def test_every_value_of_the_record_is_in_the_dashboards(tmp_path, no_account):
     assert scalars == {name: [(step, np.float32(v)) for step, v in curve] for name, curve in recorded.items()}
 
 
+@pytest.mark.slow
 def test_wandb_offline_carries_what_can_be_looked_at(tmp_path, no_account):
     """All of it lies in the run's directory: figures and pages to the byte, tables with their pictures, checkpoints."""
     for which, step in (("best", 3), ("best", 5), ("latest", 7)):
@@ -476,6 +477,7 @@ def test_wandb_goes_on_under_the_same_id(tmp_path, no_account):
     assert len(set(names)) == 1
 
 
+@pytest.mark.slow
 def test_wandb_does_not_wait_for_a_service_that_is_silent(tmp_path, no_account, monkeypatch, capfd):
     """A key is configured, but the service takes the connection and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -60,7 +60,7 @@ SPARED = [
     *(f"cell={name}" for name in ("rnn", "lstm", "gru", "flax_gru", "gru_layer_norm", "lstm_peephole")),
     *("encoder=stack", "layer=recurrent", "mixer=lstm", "mixer=gru", "model=tagger", "model=classifier"),
     *("decoder=context", "decoder=soft", "decoder=hard", "decoder=fixed", "decoder=transformer", "deep"),
-    *("model=bilm", "mixer=rnn", "reverse", "cell=flax_lstm"),
+    *("model=encoder_decoder", "model=bilm", "mixer=rnn", "reverse", "cell=flax_lstm"),
 ]
 
 
@@ -205,7 +205,11 @@ LOOKING = {
 
 
 @pytest.mark.parametrize(
-    "name", sparing(LOOKING, {"bilm", "mixer", "decoder=fixed", "decoder=context", "decoder=hard"}.__contains__)
+    "name",
+    sparing(
+        LOOKING,
+        {"bilm", "mixer", "decoder=fixed", "decoder=context", "decoder=hard", "decoder=transformer"}.__contains__,
+    ),
 )
 def test_rows_of_attention_sum_to_one_over_what_may_be_looked_at(looked_at, name):
     model, params_R, task, batch = looked_at(LOOKING[name], n_replicas=2)
@@ -351,6 +355,7 @@ def command(make_run, text_path):
     HydraConfig.instance().cfg = None
 
 
+@pytest.mark.slow
 def test_the_command_leaves_numbers_and_figures_and_init_is_where_a_run_begins(command, capsys):
     fields = (
         "analysis=gradients",

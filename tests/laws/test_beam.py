@@ -121,6 +121,7 @@ def test_a_beam_of_all_beginnings_finds_the_best_of_all_texts(case, eos, n_texts
             assert_same(found(hypotheses, row), texts)
 
 
+@pytest.mark.slow
 def test_a_narrow_beam_equals_its_equation(case):
     """Which goes on to the end, so that stopping earlier loses nothing, though the last penalty lifts long texts."""
     n_tokens, widths = 11, (1, 2, 5)

@@ -171,6 +171,7 @@ def test_schedules_that_are_none_are_refused(build_it, message):
         build_it()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("teacher", ["always", pytest.param("linear", marks=pytest.mark.slow)])
 def test_where_to_look_is_learned_from_draws(build, teacher):
     """The term of the choices has no value, and is all that moves the scores of hard attention and its baseline."""

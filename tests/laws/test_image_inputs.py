@@ -240,9 +240,8 @@ def test_a_classifier_learns_to_tell_images_apart(inputs):
     assert (logits.argmax(-1) == labels_B).all()
 
 
-@pytest.mark.parametrize(
-    "positions", ["rotary", *(pytest.param(p, marks=pytest.mark.slow) for p in ("learned", "none"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("positions", ["rotary", "learned", "none"])
 def test_patches_are_read_by_a_transformer_that_knows_where_they_are(positions):
     """And by one without positions as a set: the patches in another order say the same."""
     overrides = ["model/inputs=patches", f"model/positions={positions}", "model/pool=first", *TRANSFORMER]

@@ -72,6 +72,7 @@ def test_groups_of_rows_make_up_the_set(looked_at):  # noqa: F811
     assert ((low <= accuracy) & (accuracy <= high)).all()
 
 
+@pytest.mark.slow
 def test_a_model_without_room_says_where_it_ends(looked_at):  # noqa: F811
     small = "model.encoder.n_layers=1", "model/positions=learned", "model.encoder.positions.max_length=9"
     model, params_R, task, _ = looked_at(("task=copy_first", "task.length=7", "model/encoder=transformer", *small))

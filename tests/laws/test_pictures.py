@@ -292,7 +292,15 @@ SEERS = {
 }
 
 
-SPARED = {"vector", "vector at each step", "hard attention", "LeNet's grid", "recurrent grid", "Transformer"}
+SPARED = {
+    "vector",
+    "vector at each step",
+    "hard attention",
+    "LeNet's grid",
+    "recurrent grid",
+    "Transformer",
+    "soft attention",
+}
 
 
 @pytest.mark.parametrize("kind", sparing(SEERS, SPARED.__contains__))

@@ -99,6 +99,7 @@ def test_it_begins_with_what_the_network_says(compose, make_run, run):
     assert set(new["inputs"]) <= {"frozen", "mix"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frozen", (True, pytest.param(False, marks=pytest.mark.slow)))
 def test_frozen_numbers_stay_and_others_are_trained(compose, make_run, frozen):
     overrides = [*begin_with(make_run(), f"model.inputs.frozen={frozen}"), "optim=adamw", "optim.weight_decay=0.5"]

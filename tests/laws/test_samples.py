@@ -64,7 +64,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "no room" else []) for name in MODELS]
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in ("no room", "sequence") else []) for name in MODELS]
 )
 def test_a_model_is_sampled(compose, tmp_path, name):
     parts = build(compose(*MODELS[name], "task.n_eval=11"))

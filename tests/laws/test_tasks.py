@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hydra.utils import instantiate
+from sparing import sparing
 
 from seqlab.evaluation.evaluate import finalise
 from seqlab.tasks.adding import Adding
@@ -46,7 +47,18 @@ def evaluation_sets(task):
     return task.evaluation_sets()
 
 
-every_task = pytest.mark.parametrize("task", NAMES, indirect=True)
+# Of those that share what they do with another.
+SPARED = {
+    "copy_sequence",
+    "sort_sequence",
+    "bidirectional_lm",
+    "masked_lm",
+    "tagging",
+    "pixels",
+    "video_tagging",
+    "series",
+}
+every_task = pytest.mark.parametrize("task", sparing(NAMES, SPARED.__contains__), indirect=True)
 
 
 def equal(left, right):

@@ -93,6 +93,7 @@ def test_replicas_equal_single_runs(parts_of):
     assert np.abs(first[0] - first[1]).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_devices_change_nothing_but_rounding(parts_of):
     parts = parts_of("task=reverse", "model.dropout=0.3")
     one, many = programs_of(parts, 1, (0, 1)), programs_of(parts, 4, (0, 1))

@@ -148,6 +148,7 @@ def test_layers_are_a_loop_over_blocks():
     np.testing.assert_allclose(y, x, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_without_positions_it_sees_a_set():
     """Attention in both directions without positions: permuted steps are permuted outputs; with positions not."""
     order = np.array([3, 0, 6, 2, 5, 1, 4])

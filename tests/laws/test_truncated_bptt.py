@@ -190,6 +190,7 @@ def test_replicas_and_devices_change_nothing_but_rounding(programs, spread_progr
     assert moves == []
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_uninterrupted_one(spread_programs, tmp_path):
     programs = spread_programs
     at_once = programs.advance(programs.init(), 7)
