@@ -108,13 +108,17 @@ def _draw_state(axis: "Axes", state: dict[str, Any]) -> None:
 
 
 def _log_log(axis: "Axes", T: np.ndarray, *, positive: bool) -> None:
-    from matplotlib.ticker import EngFormatter, LogFormatter, NullLocator
+    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
     axis.set_xscale("log", base=2)
     if positive:
         axis.set_yscale("log")
-        axis.yaxis.set_major_formatter(EngFormatter(sep=""))
-        axis.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1, 0.4)))
+        axis.yaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
+        low, high = axis.get_ylim()
+        # Where there are several powers of ten, what stands between them tells itself.
+        few = high / low < 50
+        axis.yaxis.set_minor_locator(LogLocator(subs=(2, 5)) if few else LogLocator(subs="auto"))
+        axis.yaxis.set_minor_formatter(StrMethodFormatter("{x:,.10g}" if few else ""))
     axis.set_xticks(T, [str(t) for t in T])
     axis.xaxis.set_minor_locator(NullLocator())
     axis.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
