@@ -1,6 +1,7 @@
 """What every analysis hands out, and how its curves over seeds are drawn."""
 
 import difflib
+import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -94,7 +95,14 @@ def dress(axis: "Axes", title: str, x: str, y: str) -> None:
 
 def caption(figure: "Figure", text: str) -> None:
     """Say below a figure how it is to be read."""
-    figure.supxlabel(text, fontsize=8, x=0.005, ha="left", color="0.35")
+    figure.supxlabel(fold(figure, text, 8), fontsize=8, x=0.005, ha="left", color="0.35")
+
+
+def fold(figure: "Figure", text: str, size: float) -> str:
+    """Break the lines of a text so that they end where the figure does, for letters of that many points."""
+    # A letter is about half as wide as it is high.
+    width = max(20, int(figure.get_figwidth() * 72 / (0.52 * size)))
+    return "\n".join("\n".join(textwrap.wrap(line, width)) for line in text.splitlines())
 
 
 def tell_seeds(n: int) -> str:

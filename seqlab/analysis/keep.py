@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from seqlab.analysis.findings import Findings
+from seqlab.analysis.findings import Findings, fold
 from seqlab.files import to_json, write_whole
 from seqlab.types import Exhibit
 
@@ -19,7 +19,7 @@ def keep_findings(findings: Findings, directory: Path, title: str, told: dict[st
     directory.mkdir(parents=True, exist_ok=True)
     paths = []
     for file, figure in findings.figures.items():
-        figure.suptitle(title, x=0.005, ha="left", fontsize=9)
+        figure.suptitle(fold(figure, title, 9), x=0.005, ha="left", fontsize=9)
         paths.append(directory / f"{file}.png")
         figure.savefig(paths[-1], dpi=150)
     for file, page in findings.pages.items():
