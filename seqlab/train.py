@@ -76,6 +76,11 @@ def _run(
             resumed_from <= settings.steps,
             f"{directory.path} is at step {resumed_from} already: trainer.steps={settings.steps} would go back.",
         )
+        require(
+            directory.metrics_path.is_file(),
+            f"{directory.metrics_path} is gone, but its run is at step {resumed_from}: put it back, or train anew in "
+            "another directory.",
+        )
         read_events(directory.metrics_path)
     keep_learned(parts.task, directory.path)
     directory.record()

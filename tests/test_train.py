@@ -46,6 +46,7 @@ def damage_checkpoint(directory: Path) -> None:
     ("damage", "steps", "told"),
     [
         pytest.param(damage_record, 9, "is not an event", marks=pytest.mark.slow),
+        pytest.param(lambda directory: (directory / "metrics.jsonl").unlink(), 9, "is gone", marks=pytest.mark.slow),
         pytest.param(damage_checkpoint, 9, "is damaged", marks=pytest.mark.slow),
         pytest.param(lambda directory: None, 4, "is at step 6 already", marks=pytest.mark.slow),
         pytest.param(
