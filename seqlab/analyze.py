@@ -13,7 +13,7 @@ from seqlab.cli import run_command
 from seqlab.overrides import groups
 from seqlab.restore import restore
 from seqlab.training.devices import start
-from seqlab.types import require
+from seqlab.types import UserError, require
 
 
 def analyze(config: DictConfig) -> float:
@@ -23,7 +23,7 @@ def analyze(config: DictConfig) -> float:
     `NAME_init/` for another checkpoint than the best.
 
     Raises   UserError for no analysis, a directory that holds no run or no checkpoint, a set that the task does not
-             have, and a model that an analysis does not fit.
+             have, and a model that an analysis does not fit, after the other analyses.
     """
     require(
         bool(config.get("analysis")),
@@ -34,8 +34,13 @@ def analyze(config: DictConfig) -> float:
     checkpoint, step = config.checkpoint, max(state.step.tolist())
     # On the host, and so without the replicas' devices: an analysis goes through them one by one.
     params_R = jax.device_get(state.eval_params)
+    refused = []
     for name, analysis in build_analyses(parts.config).items():
-        findings = analysis(parts.model, params_R, parts.task, batch)
+        try:
+            findings = analysis(parts.model, params_R, parts.task, batch)
+        except UserError as error:
+            refused.append(f"{name}: {error}")
+            continue
         told = {
             "analysis": name,
             "checkpoint": checkpoint,
@@ -47,6 +52,7 @@ def analyze(config: DictConfig) -> float:
         directory = Path(config.run) / "analyses" / (name if checkpoint == "best" else f"{name}_{checkpoint}")
         title = f"{config.name}, {checkpoint} (step {step}), {config.split} set"
         print(*keep_findings(findings, directory, title, told), sep="\n")
+    require(not refused, "; ".join(refused))
     return 0.0
 
 

@@ -13,9 +13,9 @@ from omegaconf import DictConfig
 from seqlab.analysis.config_tree import print_config
 from seqlab.analysis.examples import describe_examples, print_examples
 from seqlab.analysis.figures import plot_learning_curves
-from seqlab.analysis.findings import Analysis, replicas
+from seqlab.analysis.findings import Analysis, Findings, replicas
 from seqlab.analysis.samples import keep_samples, take_samples
-from seqlab.analysis.watch import Watch
+from seqlab.analysis.watch import Watch, look_first
 from seqlab.build import Parts, build, build_analyses, build_loggers
 from seqlab.cli import FAILED_OBJECTIVE, run_command
 from seqlab.data.learned import keep_learned
@@ -50,10 +50,18 @@ def train(config: DictConfig) -> float:
     analyses = build_analyses(parts.config)
     programs = Programs(parts.task, parts.sets, parts.model, parts.optimiser, parts.settings, devices, parts.seeds)
     path, overrides = Path(HydraConfig.get().runtime.output_dir), list(HydraConfig.get().overrides.task)
+    require(
+        bool(analyses) or parts.settings.analyze_every is None,
+        f"trainer.analyze_every is {parts.settings.analyze_every}, but nothing looks on: add analysis=[gradients]",
+    )
+    first = {}
+    if analyses and not (path / "checkpoints").exists():
+        params_R = jax.device_get(programs.init().eval_params)
+        first = look_first(analyses, parts.model, params_R, parts.task, parts.sets[_watched_set(parts)])
     with open_run_directory(path, parts.config, overrides, resume=config.resume) as directory:
         summary = directory.summary
         if summary is None or not directory.is_completed:
-            summary = _run(parts, programs, analyses, directory, began)
+            summary = _run(parts, programs, analyses, first, directory, began)
         print_summary(summary, directory.path)
     if summary["status"] == "diverged":
         raise UserError(f"{path}: {summary['message']}.")
@@ -64,7 +72,12 @@ def train(config: DictConfig) -> float:
 
 
 def _run(
-    parts: Parts, programs: Programs, analyses: dict[str, Analysis], directory: RunDirectory, began: float
+    parts: Parts,
+    programs: Programs,
+    analyses: dict[str, Analysis],
+    first: dict[str, Findings],
+    directory: RunDirectory,
+    began: float,
 ) -> dict[str, Any]:
     settings = parts.settings
     checkpoints = Checkpoints(directory.checkpoints_path)
@@ -94,7 +107,7 @@ def _run(
     try:
         logger.start(run)
         programs.compile()
-        look = _watch(parts, analyses, run, logger) if analyses else None
+        look = _watch(parts, analyses, first, run, logger) if analyses else None
         profiler = Profiler(directory.profile_path, *settings.profiled) if settings.profiled else None
         loop = Loop(settings, programs, checkpoints, logger, progress, look, profiler)
         outcome = loop.run(programs.init() if state is None else state)
@@ -163,10 +176,16 @@ def _show_samples(
     logger.show(Exhibit(step, "samples", path, tables=tables))
 
 
-def _watch(parts: Parts, analyses: dict[str, Analysis], run: Run, logger: Loggers) -> Watch:
-    """What looks at the model while it is trained, on the set by which the best state is picked."""
-    split, directory = parts.settings.monitor.split("/", 1)[0], run.directory / "analyses"
-    return Watch(analyses, parts.model, parts.task, parts.sets, split, parts.seeds, run.name, directory, logger.show)
+def _watched_set(parts: Parts) -> str:
+    """The set by which the best state is picked."""
+    return parts.settings.monitor.split("/", 1)[0]
+
+
+def _watch(parts: Parts, analyses: dict[str, Analysis], first: dict[str, Findings], run: Run, logger: Loggers) -> Watch:
+    """What looks at the model while it is trained."""
+    split, directory = _watched_set(parts), run.directory / "analyses"
+    told = parts.seeds, run.name, directory, logger.show
+    return Watch(analyses, parts.model, parts.task, parts.sets, split, *told, first)
 
 
 def _print_decay(parts: Parts, programs: Programs) -> None:

@@ -4,12 +4,13 @@ import dataclasses
 import logging
 
 import jax
+import numpy as np
 import pytest
 
 from seqlab.analysis.attention_maps import AttentionMaps
 from seqlab.analysis.findings import Findings, replicas
 from seqlab.analysis.gradients import Gradients
-from seqlab.analysis.watch import Watch
+from seqlab.analysis.watch import Watch, look_first
 from seqlab.build import build
 from seqlab.files import read_json
 from seqlab.overrides import merge_overrides
@@ -34,10 +35,9 @@ def params_R(parts):
     return jax.device_get(jax.jit(jax.vmap(init))(jax.random.split(jax.random.key(0), 2)))
 
 
-def watch(parts, analyses, directory, shown):
-    return Watch(
-        analyses, parts.model, parts.task, parts.sets, "validation", parts.seeds, "a run", directory, shown.append
-    )
+def watch(parts, analyses, directory, shown, first=None):
+    told = parts.seeds, "a run", directory, shown.append, first or {}
+    return Watch(analyses, parts.model, parts.task, parts.sets, "validation", *told)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,10 +80,12 @@ def test_what_is_shown_lies_in_files_and_a_failure_later_stops_nothing(parts, pa
     assert warning.getMessage() == "The analysis broken failed at step 500; the run goes on (UserError: row is 9)"
 
 
-def test_what_does_not_fit_is_refused_before_the_first_update(parts, params_R, tmp_path, caplog):
+def test_what_does_not_fit_is_refused_before_anything_is_written(parts, params_R, tmp_path, caplog):
     """But an analysis that is broken then is not the user's mistake, and loses nothing either."""
-    with pytest.raises(UserError, match="Classifier has no attention"):
-        watch(parts, {"attention": AttentionMaps()}, tmp_path, [])(0, params_R)
+    given = parts.model, params_R, parts.task, parts.sets["validation"]
+    with pytest.raises(UserError, match="analysis=attention: Classifier has no attention"):
+        look_first({"attention": AttentionMaps()}, *given)
+    assert look_first({"broken": Failing(RuntimeError("no SVD"))}, *given) == {}
     watch(parts, {"broken": Failing(RuntimeError("no SVD"))}, tmp_path, [])(0, params_R)
     assert "(RuntimeError: no SVD)" in caplog.text
     assert list(tmp_path.iterdir()) == []
@@ -108,3 +110,12 @@ def test_analyses_are_those_that_were_chosen_last():
         "trainer.analyze_every=5",
         "analysis.gradients.rows=3",
     ]
+
+
+def test_what_was_found_first_is_shown_at_the_start(parts, params_R, tmp_path):
+    shown = []
+    found = Findings({"x": [1.0]}, {}, followed={"y": np.array([2.0, 3.0])})
+    looks = watch(parts, {"broken": Failing(RuntimeError("asked again"))}, tmp_path, shown, {"broken": found})
+    looks(0, params_R)
+    looks(5, params_R)
+    assert [(exhibit.step, exhibit.values) for exhibit in shown] == [(0, {"y": [2.0, 3.0]})]

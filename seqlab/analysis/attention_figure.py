@@ -66,7 +66,16 @@ def draw_heads(heads: dict[str, dict[str, np.ndarray]]) -> "Figure":
         place, ticks = 0, {}
         for n, (layer, named) in enumerate(heads.items()):
             for h, values_R in enumerate(named[measure].T if measure in named else ()):
-                axis.plot(values_R, [place] * len(values_R), "o", color=colour(n), markersize=5, alpha=0.6)
+                axis.plot(
+                    values_R,
+                    [place] * len(values_R),
+                    "o",
+                    color=colour(n),
+                    markersize=5,
+                    alpha=0.6,
+                    clip_on=False,
+                    zorder=3,
+                )
                 ticks[place] = f"{layer}, head {h + 1}"
                 place += 1
             place += 1

@@ -99,7 +99,9 @@ def draw_panels(picture: np.ndarray, grid: Grid, panels: Panels) -> "Figure":
     axes = figure.subplots(len(rows), n_columns, squeeze=False)
     # Pale, so that the colours of the weights stand out.
     pale = 0.5 + 0.5 * (picture if picture.ndim == 2 else picture.mean(-1))
-    greatest = max(w_Nab.max() for *_, w_Nab in rows)
+    # Weights that are all alike are not to look like great ones.
+    n_places = max(w_Nab[0].size for *_, w_Nab in rows)
+    greatest = max(min(1, 4 / n_places), *(w_Nab.max() for *_, w_Nab in rows))
     # The square root makes weights of 1/T visible beside those of 1.
     norm = PowerNorm(0.5, 0, greatest)
     # What fills no place is at the right and below.
@@ -110,7 +112,7 @@ def draw_panels(picture: np.ndarray, grid: Grid, panels: Panels) -> "Figure":
         of_row[0].set_ylabel(layer, fontsize=7)
         for axis, word, w_ab in zip(of_row[1:], words, w_Nab, strict=False):
             axis.imshow(pale, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-            alpha = 0.8 * np.sqrt(w_ab / max(greatest, 1e-9))
+            alpha = 0.8 * np.sqrt(w_ab / greatest)
             image = axis.imshow(w_ab, "magma_r", norm, alpha=alpha, interpolation="bilinear", extent=extent)
             axis.set_title(word, fontsize=8)
         for axis in of_row:

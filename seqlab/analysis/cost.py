@@ -13,7 +13,7 @@ import numpy as np
 from flax.traverse_util import flatten_dict
 
 from seqlab.analysis.cost_figure import draw
-from seqlab.analysis.findings import Findings, first_rows, replicas
+from seqlab.analysis.findings import Findings, first_rows, replicas, require_lengths
 from seqlab.analysis.flops import count_operations, memory_of, xla_cost
 from seqlab.analysis.flops_formula import flops_by_formula, gradient_by_formula
 from seqlab.analysis.lengths import resize
@@ -54,9 +54,9 @@ class Cost:
     def __post_init__(self) -> None:
         for name in ("rows", "repeats"):
             check_positive(name, getattr(self, name))
+        require_lengths(self.lengths)
         told = list(self.lengths)
-        ascend = all(isinstance(T, int) for T in told) and all(a < b for a, b in zip([0, *told], told, strict=False))
-        require(bool(told) and ascend, f"lengths is {told}: expected whole numbers from 1 that ascend")
+        require(told == sorted(set(told)), f"lengths is {told}: expected numbers that ascend")
 
     def __call__(self, model: nn.Module, params_R: Params, task: Task, batch: Batch) -> Findings:
         batch, params = first_rows(batch, self.rows), jax.device_put(replicas(params_R)[0])

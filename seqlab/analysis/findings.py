@@ -2,7 +2,7 @@
 
 import difflib
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import flax.linen as nn
@@ -52,6 +52,16 @@ def replicas(params_R: Params) -> list[Params]:
     """The parameters of each replica."""
     n = len(jax.tree.leaves(params_R)[0])
     return [jax.tree.map(lambda leaf, r=r: leaf[r], params_R) for r in range(n)]
+
+
+def require_lengths(lengths: Any) -> None:
+    """Refuse what is no list of lengths.
+
+    Raises   UserError.
+    """
+    listed = list(lengths) if isinstance(lengths, Sequence) and not isinstance(lengths, str) else []
+    counts = all(isinstance(length, int) and not isinstance(length, bool) and length >= 1 for length in listed)
+    require(bool(listed) and counts, f"lengths is {lengths}: expected a list of whole numbers from 1, as in [16, 32]")
 
 
 def pick(kind: str, name: str, among: Mapping[str, Any]) -> Any:

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from seqlab.analysis.figures import draw_mean, draw_replicas, fit_to
-from seqlab.analysis.findings import Findings, caption, colour, dress, first_rows
+from seqlab.analysis.findings import Findings, caption, colour, dress, first_rows, require_lengths
 from seqlab.evaluation.evaluate import finalise
 from seqlab.nn.checks import check_positive
 from seqlab.types import Batch, Params, Sums, Task, UserError, model_arguments, require
@@ -29,8 +29,9 @@ N_BINS = 6
 class LengthGeneralisation:
     """Every metric of the task, on rows of one length each, below and beyond those of training.
 
-        lengths   of a task that makes its rows: the sizes that `length_fields` of the task are set to, all of them, so
-                  that every row is that long; None: from a quarter to four times what the task has
+        lengths   of a task that makes its rows, as it makes those of the set: the sizes that `length_fields` of the
+                  task are set to, all of them, so that every row is that long; None: from a quarter to four times
+                  what the task has
                   of a task over examples: nothing can be made, so the set's own rows in up to 6 groups by length,
                   as equal in size as lengths allow; a group stands at its mean length
         rows      drawn for each length, or taken from the set
@@ -46,14 +47,14 @@ class LengthGeneralisation:
 
     def __post_init__(self) -> None:
         check_positive("rows", self.rows)
-        for length in self.lengths or ():
-            check_positive("lengths", length)
+        if self.lengths is not None:
+            require_lengths(self.lengths)
 
     def __call__(self, model: nn.Module, params_R: Params, task: Task, batch: Batch) -> Findings:
         fields = getattr(task, "length_fields", ())
         if fields:
             trained: list[float] = [getattr(task, fields[0])]
-            found, ends = self._made(model, params_R, task, fields, trained[0])
+            found, ends = self._made(model, params_R, task, fields, set_of(task, batch))
             of = f"{fields[0].replace('_', ' ')} of a row"
         else:
             found, trained, ends = self._grouped(model, params_R, task, batch), [], None
@@ -63,15 +64,15 @@ class LengthGeneralisation:
         return Findings(numbers, {"length_generalisation": draw(np.array(list(found)), metrics, trained, of, ends)})
 
     def _made(
-        self, model: nn.Module, params_R: Params, task: Any, fields: Sequence[str], trained: float
+        self, model: nn.Module, params_R: Params, task: Any, fields: Sequence[str], split: str
     ) -> tuple[dict[float, Measured], str | None]:
-        lengths = self.lengths or sorted({max(1, round(times * trained)) for times in TIMES})
+        lengths = self.lengths or sorted({max(1, round(times * getattr(task, fields[0]))) for times in TIMES})
         found: dict[float, Measured] = {}
         ends = None
         for length in lengths:
             try:
                 longer = dataclasses.replace(task, **dict.fromkeys(fields, length), n_eval=self.rows)
-                sums = measure_replicas(model, params_R, longer, longer.evaluation_sets()["test"])
+                sums = measure_replicas(model, params_R, longer, longer.evaluation_sets()[split])
             except UserError as error:
                 ends = f"not at {length}: {error}"
                 continue
@@ -97,6 +98,13 @@ class LengthGeneralisation:
             sums = measure_replicas(model, params_R, task, batch.replace(weights=weights))  # type: ignore[attr-defined]
             found[float(lengths_B[own_B].mean())] = finalise(jax.device_get(sums))
         return found  # type: ignore[return-value]
+
+
+def set_of(task: Task, batch: Batch) -> str:
+    """The name of the evaluation set that a batch is."""
+    sets = task.evaluation_sets()
+    same = [name for name, own in sets.items() if np.array_equal(np.asarray(own.inputs), np.asarray(batch.inputs))]
+    return same[0] if same else next(reversed(sets))
 
 
 def first(found: dict[float, Measured]) -> Measured:

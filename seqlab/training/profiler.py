@@ -10,7 +10,7 @@ import jax
 from seqlab.files import to_json, write_whole
 
 # Spans of Python and of the runtime, and loops, which hold other spans.
-_HOLDERS = re.compile(r"\$|:|^(Thunk|Execute|Run|Pjit|jit_|Wait|Rendezvous|while|conditional|call)\b")
+_HOLDERS = re.compile(r"[$:()]|^(Thunk|Execute|Run|Pjit|jit_|Wait|Rendezvous|np\.|(while|conditional|call)\b)")
 N_TOLD = 20
 
 

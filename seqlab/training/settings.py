@@ -62,7 +62,7 @@ class Settings:
             f"trainer.batch_size is {self.batch_size}, which trainer.accumulate = {self.accumulate} does not divide",
         )
         if not isinstance(self.profile, bool):
-            _require_span("profile", self.profile)
+            _require_span("profile", self.profile, self.steps)
         require(
             self.ema is None or 0.0 < self.ema < 1.0,
             f"trainer.ema is {self.ema}: expected a decay between 0 and 1, or null for none",
@@ -89,11 +89,12 @@ def _require_count(field: str, value: int) -> None:
     require(is_count, f"trainer.{field} is {value!r}: expected a whole number from 1")
 
 
-def _require_span(field: str, value: Any) -> None:
+def _require_span(field: str, value: Any, steps: int) -> None:
     given = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else []
     counts = all(isinstance(step, int) and not isinstance(step, bool) and step >= 0 for step in given)
-    is_span = len(given) == 2 and counts and given[0] < given[1]
-    require(is_span, f"trainer.{field} is {value!r}: expected true, false, or [first, last] with first < last")
+    is_span = len(given) == 2 and counts and given[0] < given[1] <= steps
+    expected = f"expected true, false, or [first, last] with first < last, at most trainer.steps = {steps}"
+    require(is_span, f"trainer.{field} is {value!r}: {expected}")
 
 
 def require_choice(name: str, value: str, choices: Sequence[str]) -> None:

@@ -45,8 +45,9 @@ def test_a_task_that_makes_its_rows_makes_them_of_any_length(build_task, name):
 
 def test_at_its_own_length_it_measures_what_the_set_does(looked_at):  # noqa: F811
     model, params_R, task, _ = looked_at(("task=copy_first", "task.length=7", "model/cell=rnn"), 2)
-    numbers, figures, *_ = LengthGeneralisation([5, 7], task.n_eval)(model, params_R, task, None)
-    expected = finalise(jax.device_get(measure_replicas(model, params_R, task, task.evaluation_sets()["test"])))
+    sets, split = task.evaluation_sets(), "validation"
+    numbers, figures, *_ = LengthGeneralisation([5, 7], task.n_eval)(model, params_R, task, sets[split])
+    expected = finalise(jax.device_get(measure_replicas(model, params_R, task, sets[split])))
     at = numbers["length"].index(7)
     assert numbers["length"] == [5, 7] and numbers["trained"] == [7] and numbers["ends"] is None
     for name, values_R in expected.items():
@@ -76,13 +77,17 @@ def test_groups_of_rows_make_up_the_set(looked_at):  # noqa: F811
 def test_a_model_without_room_says_where_it_ends(looked_at):  # noqa: F811
     small = "model.encoder.n_layers=1", "model/positions=learned", "model.encoder.positions.max_length=9"
     model, params_R, task, _ = looked_at(("task=copy_first", "task.length=7", "model/encoder=transformer", *small))
-    numbers, *_ = LengthGeneralisation(lengths=[5, 9, 11], rows=5)(model, params_R, task, None)
+    numbers, *_ = LengthGeneralisation(lengths=[5, 9, 11], rows=5)(
+        model, params_R, task, task.evaluation_sets()["test"]
+    )
     assert numbers["length"] == [5, 9]
     assert numbers["ends"].startswith("not at 11: ") and "9" in numbers["ends"]
 
 
 def test_mistakes_are_told(looked_at):  # noqa: F811
-    with pytest.raises(UserError, match="lengths is 0"):
+    with pytest.raises(UserError, match="lengths is 20: expected a list"):
+        LengthGeneralisation(lengths=20)
+    with pytest.raises(UserError, match=r"lengths is \[5, 0\]: expected a list of whole numbers from 1"):
         LengthGeneralisation(lengths=[5, 0])
     model, params_R, task, _ = looked_at(("task=image_classification", "model/inputs=lenet", "model/encoder=identity"))
     with pytest.raises(UserError, match="ImageClassification has rows of one length alone"):

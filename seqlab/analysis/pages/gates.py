@@ -8,8 +8,8 @@ from seqlab.analysis.gates_figure import choose_units, reach
 from seqlab.analysis.pages.page import write_data_page
 
 NOTE = (
-    "Gates, candidates and states of each recurrent layer. Blue: towards 1; orange: towards −1; what is near 0 is left "
-    "blank. Point at a cell or at a token, tap it, or use the arrow keys."
+    "Gates, candidates and states of each recurrent layer. Blue: above 0; orange: below; the deeper, the farther, up "
+    "to the greatest value of the map; near 0 it is blank. Point at a cell or a token, tap it, or use the arrow keys."
 )
 
 
