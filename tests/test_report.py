@@ -391,3 +391,17 @@ def test_a_run_shows_the_last_look_of_each_analysis(sweep, tmp_path):
         path.touch()
     shown = [path.relative_to(run / "analyses") for path in read_run(run, "run").figures() if "analyses" in path.parts]
     assert [str(path) for path in shown] == ["gates/b.png", "gates/step_1000000/a.png", "gradients/step_000000/c.png"]
+
+
+def test_choices_of_one_class_are_told_apart(tmp_path):
+    """And what nobody who measures depends on is no difference."""
+    for job, cell in enumerate(("gru", "gru_after", "gru")):
+        run = write_run(tmp_path / str(job))
+        (run / "overrides.yaml").write_text(f"- model/cell={cell}\n- trainer.profile=true\n")
+        config = yaml.safe_load((run / "config.yaml").read_text())
+        config |= {"analysis": {"gates": {"rows": job}}} if job else {}
+        config["trainer"]["profile"] = job > 0
+        (run / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+    settings = {setting.key: setting.values for setting in differing_settings(read_runs(tmp_path))}
+    assert settings["model.encoder.cell"] == ("gru", "gru_after", "gru")
+    assert not [key for key in settings if "analysis" in key or "profile" in key]

@@ -11,8 +11,8 @@ from seqlab.overrides import nearest
 from seqlab.types import UserError, require
 
 ABSENT = "–"
-# Who is told, and whether a run is gone on with: nothing that was measured depends on it.
-LEFT_OUT = ("resume", "logger")
+# Who is told, who looks on, and whether a run is gone on with: nothing that was measured depends on it.
+LEFT_OUT = re.compile(r"(resume|logger|analysis)(\.|$)|trainer\.(analyze_every|profile)$")
 SEEDS = ("seed", "seeds")
 WORDS = ("tags", "notes")
 
@@ -50,7 +50,7 @@ def differing_settings(runs: Sequence[Run]) -> list[Setting]:
     A key that some runs lack is a difference too, unless they lack it because they have chosen another class. Keys
     that have the same values in all runs, as when one refers to the other, are one setting.
     """
-    keys = dict.fromkeys(key for run in runs for key in run.settings or {} if key.split(".")[0] not in LEFT_OUT)
+    keys = dict.fromkeys(key for run in runs for key in run.settings or {} if not LEFT_OUT.match(key))
     columns = {key: _column(runs, key) for key in keys}
     differing = [key for key in keys if len({*columns[key]} - {ABSENT}) > 1 or _is_lacked(runs, key)]
     changed = {match for run in runs for name, _ in _pairs(run) for match in _matches(name, differing)[:1]}
@@ -100,11 +100,22 @@ def _matches(name: str, keys: Sequence[str] | dict[str, Setting] | dict[str, Non
 
 def _column(runs: Sequence[Run], key: str) -> tuple[str, ...]:
     values = [_value(run, key) for run in runs]
+    if any(isinstance(value, ClassPath) for value in values):
+        # Two choices may be of one class: where all runs say which they took, that tells them apart.
+        chosen = [_choice(run, key) for run in runs]
+        pairs = {*zip(chosen, values, strict=True)}
+        if all(chosen) and len({*values}) < len(pairs) == len({*chosen}):
+            return tuple(chosen)
     # 1 and 1.0 are the same number, a class goes by its name unless two have the same.
     first: dict[float, str] = {}
     values = [value if (number := to_number(value)) is None else first.setdefault(number, value) for value in values]
     short = {value: value.rpartition(".")[2] if isinstance(value, ClassPath) else value for value in values}
     return tuple(short[value] if len({*short.values()}) == len(short) else value for value in values)
+
+
+def _choice(run: Run, key: str) -> str:
+    """The choice that a command line took for a node, the last one; empty where it took none."""
+    return next((value for name, value in reversed(_pairs(run)) if "/" in name and _matches(name, [key])), "")
 
 
 def _is_lacked(runs: Sequence[Run], key: str) -> bool:
