@@ -171,6 +171,7 @@ def stack(trees: list[Any]) -> Any:
 def draw(norms: Norms, jacobians: Jacobians) -> "Figure":
     """Draw the gradients by layer beside the singular values, a panel for each recurrent layer, over the seeds."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     n_panels = 1 + len(jacobians)
     n_columns = min(3, n_panels)
@@ -187,6 +188,7 @@ def draw(norms: Norms, jacobians: Jacobians) -> "Figure":
         _draw_jacobians(axis, layer, of_layer)
     for axis in axes[:n_panels]:
         axis.set_yscale("log")
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         axis.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
     for axis in axes[n_panels:]:
         axis.set_axis_off()

@@ -1,5 +1,6 @@
 """What analyses found, as files."""
 
+import html
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from seqlab.types import Exhibit
 
 
 def keep_findings(findings: Findings, directory: Path, title: str, told: dict[str, Any]) -> list[Path]:
-    """Write the numbers, with what is `told` before them, the figures under their title, and the pages.
+    """Write the numbers, with what is `told` before them, the figures and the pages, under their title.
 
     Returns the paths, `numbers.json` last.
     """
@@ -24,7 +25,7 @@ def keep_findings(findings: Findings, directory: Path, title: str, told: dict[st
         figure.savefig(paths[-1], dpi=150)
     for file, page in findings.pages.items():
         paths.append(directory / f"{file}.html")
-        write_whole(paths[-1], page)
+        write_whole(paths[-1], page.replace("</h1>", f"</h1>\n<p>{html.escape(title)}</p>", 1))
     paths.append(directory / "numbers.json")
     followed, numbers = plain(dict(findings.followed)), plain(findings.numbers)
     write_whole(paths[-1], to_json({**told, "followed": followed, "numbers": numbers}, indent=1) + "\n")
