@@ -52,7 +52,7 @@ def test_the_formula_is_what_the_program_does(looked_at, name):  # noqa: F811
 
 @pytest.mark.parametrize("name", sparing(CASES, [*SPARED, *COMPILED].__contains__))
 def test_every_model_is_measured(looked_at, name):  # noqa: F811
-    numbers, figures, _ = Cost(rows=ROWS, lengths=(5,), repeats=1)(*looked_at(CASES[name], n_replicas=2))
+    numbers, figures, *_ = Cost(rows=ROWS, lengths=(5,), repeats=1)(*looked_at(CASES[name], n_replicas=2))
     for program in ("forward", "gradient"):
         of_batch, grown = numbers["operations"][program], numbers["growth"][program]
         assert all(np.isfinite(value) for value in of_batch.values())
@@ -196,7 +196,7 @@ def test_a_picture_has_no_length_that_could_grow(compose):
         lambda: parts.model.init(jax.random.key(0), *model_arguments(parts.model, batch), train=False)
     )
     params_R = jax.tree.map(lambda a: np.ones((1, *a.shape), a.dtype), params["params"])
-    numbers, figures, _ = Cost(rows=2, lengths=(5,), repeats=1)(parts.model, params_R, parts.task, batch)
+    numbers, figures, *_ = Cost(rows=2, lengths=(5,), repeats=1)(parts.model, params_R, parts.task, batch)
     assert numbers["growth"] == {"why": "a picture has no length that could grow"}
     assert numbers["operations"]["forward"]["products"] > 0 and "cost" in figures
 

@@ -37,8 +37,10 @@ def test_every_recurrent_layer_hands_out_its_gates_and_states(looked_at, name): 
     for part in parts:
         cell = type(part.layer.bind({"params": part.params}).core)
         values, saturation = numbers["values"][part.name], numbers["saturation"][part.name]
-        if cell.__module__.startswith("seqlab"):
-            assert (*values,) == (*saturation,) == NAMES[cell.__name__]
+        assert (*values,) == (*saturation,)
+        # A newcomer's cell may name its gates or not.
+        if cell.__name__ in NAMES:
+            assert (*values,) == NAMES[cell.__name__]
         for what, a_TF in values.items():
             assert a_TF.shape[0] == n and np.isfinite(a_TF).all() and a_TF.any()
             shares = saturation[what]
