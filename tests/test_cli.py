@@ -224,7 +224,8 @@ def test_nearest_reads_initials_and_last_names():
     assert nearest("trainer.batch", keys) == "there are trainer.steps."
 
 
-@pytest.mark.parametrize("writable", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("writable", [True, False])
 def test_compilations_are_kept_where_that_is_possible(tmp_path, writable):
     script = (
         "import jax, seqlab.cli; seqlab.cli.use_compilation_cache();"

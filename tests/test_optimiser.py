@@ -81,7 +81,12 @@ REFERENCES = {
 }
 
 
-@pytest.mark.parametrize("name", groups()["optim"])
+SPARED = {"adagrad", "rmsprop", "nesterov", "momentum", "lion"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SPARED else []) for name in groups()["optim"]]
+)
 def test_optimiser_equals_optax(optimiser, name):
     decay = DECAY if name in ("adamw", "lion") else 0.0
     ours = optimiser(f"optim={name}", "optim/clip=none", f"optim.learning_rate={RATE}", f"optim.weight_decay={decay}")

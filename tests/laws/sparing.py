@@ -14,7 +14,16 @@ def sparing(cases: Iterable[Any], left_out: Callable[[Any], bool]) -> list[Any]:
 
 def is_variant(cell: Path) -> bool:
     """Whether the YAML of a cell says again, with another option, what another one says."""
-    return cell.stem in {"rnn_relu", "rnn_layer_norm", "lstm_chrono", "lstm_layer_norm", "gru_after", "flax_mgu"}
+    return cell.stem in {
+        "rnn_relu",
+        "rnn_layer_norm",
+        "lstm_chrono",
+        "lstm_layer_norm",
+        "gru_after",
+        "gru_layer_norm",
+        "lstm_peephole",
+        "flax_mgu",
+    }
 
 
 def in_short(overrides: list[str]) -> str:

@@ -60,7 +60,7 @@ SPARED = [
     *(f"cell={name}" for name in ("rnn", "lstm", "gru", "flax_gru", "gru_layer_norm", "lstm_peephole")),
     *("encoder=stack", "layer=recurrent", "mixer=lstm", "mixer=gru", "model=tagger", "model=classifier"),
     *("decoder=context", "decoder=soft", "decoder=hard", "decoder=fixed", "decoder=transformer", "deep"),
-    *("model=encoder_decoder", "model=bilm", "mixer=rnn", "reverse", "cell=flax_lstm"),
+    *("model=encoder_decoder", "mixer=attention", "model=bilm", "mixer=rnn", "reverse", "cell=flax_lstm"),
 ]
 
 
