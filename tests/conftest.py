@@ -8,6 +8,7 @@ import hydra
 import jax
 import pytest
 import yaml
+from browser import CHROMIUM, Browser
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from small_data import STAND_INS, write_text
@@ -25,6 +26,16 @@ CONF = Path(__file__).parents[1] / "conf"
 os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 jax.config.update("jax_disable_most_optimizations", True)
 start(4)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """A Chromium to load pages in, where there is one."""
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium here to load the page in")
+    browser = Browser(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()
 
 
 @pytest.fixture(scope="session")

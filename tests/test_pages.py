@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from browser import CHROMIUM, Browser
 
 from seqlab.analysis.pages.attention import describe_layer, write_attention
 from seqlab.analysis.pages.gates import write_gates
@@ -54,15 +53,6 @@ def test_a_page_needs_nothing_beside_it(pages):
         page = path.read_text(encoding="utf-8")
         for outside in ("http:", "https:", "src=", "@import", '<link rel="stylesheet'):
             assert outside not in page, outside
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium here to load the page in")
-    browser = Browser(tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.close()
 
 
 def press(browser, label):

@@ -11,7 +11,6 @@ import shutil
 
 import pytest
 import yaml
-from browser import CHROMIUM, Browser
 
 from seqlab.analysis.report.comparison import arrange_series, choose_axes, draw_comparison
 from seqlab.analysis.report.report import make_report
@@ -304,15 +303,6 @@ def test_one_metric_against_a_chosen_setting(sweep, tmp_path):
     assert "## Against model.encoder.cell" in text and "| cell | runs | seeds | train/loss |" in text
     link = text.split("](<")[1].split(">)")[0]
     assert (tmp_path / "new" / "out" / link).resolve() == sweep / "0"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium here to load the page in")
-    browser = Browser(tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.close()
 
 
 def column(browser, heading):

@@ -1,18 +1,20 @@
 """Accuracy against length: how a model does on rows shorter and longer than those that it was trained on."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from seqlab.analysis.figures import draw_mean, draw_replicas, fit_to
 from seqlab.analysis.findings import Findings, caption, colour, dress, first_rows, require_lengths
 from seqlab.evaluation.evaluate import finalise
 from seqlab.nn.checks import check_positive
-from seqlab.types import Batch, Params, Sums, Task, UserError, model_arguments, require
+from seqlab.training.step import make_measure
+from seqlab.types import Batch, Params, Sums, Task, UserError, require
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,7 +61,8 @@ class LengthGeneralisation:
         else:
             found, trained, ends = self._grouped(model, params_R, task, batch), [], None
             of = "steps of a row, mean of a group"
-        metrics = {name: np.stack([measured[name] for measured in found.values()], 1) for name in first(found)}
+        names = next(iter(found.values()))
+        metrics = {name: np.stack([measured[name] for measured in found.values()], 1) for name in names}
         numbers: dict[str, Any] = {"length": list(found), "trained": trained, "ends": ends, "metrics": metrics}
         return Findings(numbers, {"length_generalisation": draw(np.array(list(found)), metrics, trained, of, ends)})
 
@@ -72,7 +75,7 @@ class LengthGeneralisation:
         for length in lengths:
             try:
                 longer = dataclasses.replace(task, **dict.fromkeys(fields, length), n_eval=self.rows)
-                sums = measure_replicas(model, params_R, longer, longer.evaluation_sets()[split])
+                sums = make_measure_replicas(model, longer)(params_R, longer.evaluation_sets()[split])
             except UserError as error:
                 ends = f"not at {length}: {error}"
                 continue
@@ -91,11 +94,11 @@ class LengthGeneralisation:
         assert lengths_B is not None
         edges = np.unique(np.quantile(lengths_B, np.linspace(0, 1, N_BINS + 1), method="nearest"))
         bins_B = np.searchsorted(edges[1:-1], lengths_B, side="left")
-        found = {}
+        found, measure = {}, make_measure_replicas(model, task)
         for group in sorted(set(bins_B)):
             own_B = bins_B == group
             weights = batch.weights * own_B.reshape(-1, *[1] * (batch.weights.ndim - 1))
-            sums = measure_replicas(model, params_R, task, batch.replace(weights=weights))  # type: ignore[attr-defined]
+            sums = measure(params_R, batch.replace(weights=weights))  # type: ignore[attr-defined]
             found[float(lengths_B[own_B].mean())] = finalise(jax.device_get(sums))
         return found  # type: ignore[return-value]
 
@@ -107,23 +110,10 @@ def set_of(task: Task, batch: Batch) -> str:
     return same[0] if same else next(reversed(sets))
 
 
-def first(found: dict[float, Measured]) -> Measured:
-    """What the first length measures, which all do."""
-    return next(iter(found.values()))
-
-
-def measure_replicas(model: nn.Module, params_R: Params, task: Task, batch: Batch) -> Sums:
-    """The sums of a set for each replica, one after the other."""
-
-    @jax.jit
-    def measure(params_R: Params, batch: Batch) -> Sums:
-        def one(params: Params) -> Sums:
-            outputs: Any = model.apply({"params": params}, *model_arguments(model, batch), train=False)
-            return task.measure(outputs, batch)
-
-        return jax.lax.map(one, params_R)
-
-    return measure(params_R, batch)
+def make_measure_replicas(model: nn.Module, task: Task) -> Callable[[Params, Batch], Sums]:
+    """The function `(params_R, batch) -> sums`, of each replica one after the other."""
+    measure = make_measure(model, task, jnp.float32)
+    return jax.jit(lambda params_R, batch: jax.lax.map(lambda params: measure(params, batch)[0], params_R))
 
 
 def draw(

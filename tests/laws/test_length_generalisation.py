@@ -8,7 +8,7 @@ import pytest
 from sparing import sparing
 from test_analysis import CASES, ROWS, SPARED, looked_at  # noqa: F401 (a fixture)
 
-from seqlab.analysis.length_generalisation import LengthGeneralisation, measure_replicas
+from seqlab.analysis.length_generalisation import LengthGeneralisation, make_measure_replicas
 from seqlab.evaluation.evaluate import finalise
 from seqlab.overrides import CONF
 from seqlab.training.batches import has_examples
@@ -49,7 +49,7 @@ def test_at_its_own_length_it_measures_what_the_set_does(looked_at):  # noqa: F8
     model, params_R, task, _ = looked_at(("task=copy_first", "task.length=7", "model/cell=rnn"), 2)
     sets, split = task.evaluation_sets(), "validation"
     numbers, figures, *_ = LengthGeneralisation([5, 7], task.n_eval)(model, params_R, task, sets[split])
-    expected = finalise(jax.device_get(measure_replicas(model, params_R, task, sets[split])))
+    expected = finalise(jax.device_get(make_measure_replicas(model, task)(params_R, sets[split])))
     at = numbers["length"].index(7)
     assert numbers["length"] == [5, 7] and numbers["trained"] == [7] and numbers["ends"] is None
     for name, values_R in expected.items():
@@ -63,7 +63,7 @@ def test_groups_of_rows_make_up_the_set(looked_at):  # noqa: F811
     batch = task.evaluation_sets()["test"]
     numbers, *_ = LengthGeneralisation()(model, params_R, task, batch)
     assert len(numbers["length"]) > 2 and numbers["length"] == sorted(numbers["length"])
-    whole = jax.device_get(measure_replicas(model, params_R, task, batch))
+    whole = jax.device_get(make_measure_replicas(model, task)(params_R, batch))
     lengths_B = np.asarray(batch.lengths)
     # The group of a row is that whose mean is nearest: groups do not overlap.
     nearest_B = np.argmin(np.abs(lengths_B[:, None] - np.array(numbers["length"])), 1)
