@@ -33,11 +33,11 @@ dashboard: .venv/ready ## Look at runs in a browser, without a network; DIR=mult
 
 .PHONY: test
 test: .venv/ready ## Run the tests but for the slow ones (a few minutes)
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not slow"
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow"
 
 .PHONY: test-all
 test-all: .venv/ready ## Run all tests
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 .PHONY: check
 check: .venv/ready ## Check format, lint and types

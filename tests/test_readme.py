@@ -14,8 +14,6 @@ from pathlib import Path
 
 import pytest
 
-# They follow each other, so that one worker runs them all.
-pytestmark = pytest.mark.xdist_group("readme")
 ROOT = Path(__file__).parents[1]
 BLOCKS = re.findall(r"<!-- tests: (.*?) -->\n```(\w+)\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
 COMMANDS = [

@@ -20,9 +20,6 @@ from seqlab.tasks.text_scores import score_texts
 from seqlab.tasks.translation import Translation
 from seqlab.types import Batch
 
-# What all of them begin with takes seconds: one worker makes it once.
-pytestmark = pytest.mark.xdist_group("written")
-
 TINY = ("task=translation", "model/cell=gru", "model.encoder.features=11", "model.decoder.features=11", "seeds=2")
 SIZES = (
     "model.inputs.features=5",

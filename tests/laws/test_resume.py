@@ -17,9 +17,6 @@ from seqlab.training.loop import Loop, Outcome, Progress
 from seqlab.training.programs import Programs
 from seqlab.types import Event, Exhibit, Run, UserError
 
-# What all of them begin with takes seconds: one worker makes it once.
-pytestmark = pytest.mark.xdist_group("resume")
-
 OVERRIDES = (
     "task=reverse",
     "model.encoder.features=5",
