@@ -3,6 +3,7 @@
 import gzip
 import json
 import logging
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -19,30 +20,60 @@ from seqlab.training.recompiling import tell_compilations
 from seqlab.types import UserError
 
 
-def test_a_trace_holds_the_updates_that_were_asked_for(compose, tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def made(compose):
+    """The settings and programs of a run of seven updates, compiled once."""
     tiny = "+debug=tiny", "task=copy_first", "task.length=5", "model/cell=rnn", "trainer.log_every=7"
     parts = build(compose(*tiny, "trainer.steps=7", "trainer.eval_every=7", "trainer.save_every=7"))
     programs = Programs(
         parts.task, parts.sets, parts.model, parts.optimiser, parts.settings, jax.devices()[:1], parts.seeds
     )
     programs.compile()
-    made, advance = [], programs.advance
+    return parts.settings, programs
+
+
+@pytest.fixture
+def train(made, tmp_path, monkeypatch):
+    """Train with a trace of the updates from 2 to 5; `advance` takes the place of the program that advances."""
+
+    settings, programs = made
+
+    def train(advance):
+        monkeypatch.setattr(programs, "advance", advance)
+        checkpoints = Checkpoints(tmp_path / "checkpoints")
+        profiler = Profiler(tmp_path / "profile", 2, 5)
+        try:
+            Loop(settings, programs, checkpoints, Loggers([]), Progress(), None, profiler).run(programs.init())
+        finally:
+            checkpoints.close()
+
+    return train
+
+
+def test_a_trace_holds_the_updates_that_were_asked_for_after_one_that_failed_too(made, train, tmp_path):
+    advanced, advance = [], made[1].advance
+
+    def failing(state, n_steps):
+        if int(state.step[0]) >= 3:
+            raise KeyboardInterrupt
+        return advance(state, n_steps if int(state.step[0]) < 2 else 1)
 
     def watched(state, n_steps):
-        made.append((int(state.step[0]), n_steps))
-        with jax.profiler.TraceAnnotation(f"from {made[-1][0]}"):
+        advanced.append((int(state.step[0]), n_steps))
+        with jax.profiler.TraceAnnotation(f"from {advanced[-1][0]}"):
             return advance(state, n_steps)
 
-    monkeypatch.setattr(programs, "advance", watched)
-    checkpoints = Checkpoints(tmp_path / "checkpoints")
-    profiler = Profiler(tmp_path / "profile", 2, 5)
-    Loop(parts.settings, programs, checkpoints, Loggers([]), Progress(), None, profiler).run(programs.init())
-    checkpoints.close()
-    assert {2, 5} <= {step for step, _ in made} and sum(n for _, n in made) == 7
+    with pytest.raises(KeyboardInterrupt):
+        train(failing)
+    told = read_json(tmp_path / "profile" / "operations.json")
+    assert told["updates"] == 1
+    shutil.rmtree(tmp_path / "profile")
+    train(watched)
+    assert {2, 5} <= {step for step, _ in advanced} and sum(n for _, n in advanced) == 7
     [trace] = (tmp_path / "profile").rglob("perfetto_trace.json.gz")
     names = {event.get("name") for event in json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]}
-    inside = {f"from {step}" for step, _ in made if 2 <= step < 5}
-    assert inside <= names and not names & {f"from {step}" for step, _ in made if not 2 <= step < 5}
+    inside = {f"from {step}" for step, _ in advanced if 2 <= step < 5}
+    assert inside <= names and not names & {f"from {step}" for step, _ in advanced if not 2 <= step < 5}
     told = read_json(tmp_path / "profile" / "operations.json")
     assert told["updates"] == 3 and told["ms_an_update"] and all(ms >= 0 for ms in told["ms_an_update"].values())
 

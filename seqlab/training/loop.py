@@ -87,25 +87,27 @@ class Loop:
         ending = self._reason_to_stop(state, step)
         if step == 0:
             self._show(state, step)
-        with StopRequest() as stop:
-            while ending is None and step < settings.steps:
-                state, step = self._advance(state, step)
-                at_end = step == settings.steps
-                diverged = all(self._diverged_R(state))
-                if step % settings.log_every == 0 or at_end or diverged:
-                    state = self._log_training(state, step)
-                if (step % settings.eval_every == 0 or at_end) and not diverged:
-                    self._evaluate(state, step)
-                ending = self._reason_to_stop(state, step)
-                if stop.signal_name is not None and ending is None and not at_end:
-                    ending = "interrupted", f"{stop.signal_name} after step {step} of {settings.steps}"
-                at_end = at_end or (ending is not None and ending[0] != "interrupted")
-                if at_end or (self._look_every is not None and step % self._look_every == 0):
-                    self._show(state, step)
-                if step % settings.save_every == 0 or at_end or ending is not None:
-                    self._checkpoints.save_latest(step, state, dataclasses.asdict(progress))
-        if self._profiler is not None:
-            self._profiler.close(step)
+        try:
+            with StopRequest() as stop:
+                while ending is None and step < settings.steps:
+                    state, step = self._advance(state, step)
+                    at_end = step == settings.steps
+                    diverged = all(self._diverged_R(state))
+                    if step % settings.log_every == 0 or at_end or diverged:
+                        state = self._log_training(state, step)
+                    if (step % settings.eval_every == 0 or at_end) and not diverged:
+                        self._evaluate(state, step)
+                    ending = self._reason_to_stop(state, step)
+                    if stop.signal_name is not None and ending is None and not at_end:
+                        ending = "interrupted", f"{stop.signal_name} after step {step} of {settings.steps}"
+                    at_end = at_end or (ending is not None and ending[0] != "interrupted")
+                    if at_end or (self._look_every is not None and step % self._look_every == 0):
+                        self._show(state, step)
+                    if step % settings.save_every == 0 or at_end or ending is not None:
+                        self._checkpoints.save_latest(step, state, dataclasses.asdict(progress))
+        finally:
+            if self._profiler is not None:
+                self._profiler.close(step)
         self._checkpoints.wait()
         status, message = ending or ("completed", f"all {settings.steps} steps done")
         return Outcome(status, message, step, _per_replica(state.skipped), self._diverged_R(state))
