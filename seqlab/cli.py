@@ -143,22 +143,34 @@ def _at_the_door(job: Job) -> Job:
                 _write_failure(run.job.num, Path(run.sweep.dir), directory, list(run.overrides.task), message)
                 return FAILED_OBJECTIVE
             print(message, file=sys.stderr)
-            with contextlib.suppress(OSError):  # a refused run leaves no empty directory
-                directory.rmdir()
             sys.exit(1 if sentence is None else 2)
+        finally:
+            if not in_sweep:
+                _remove_empty(directory)
 
     return guarded
 
 
+def _remove_empty(directory: Path) -> None:
+    """Take away the directory that Hydra made, if nothing came to lie in it, and what is empty then above it."""
+    with contextlib.suppress(OSError):  # It is not empty.
+        directory.rmdir()
+        for parent in directory.parents:
+            if parent == Path.cwd() or not parent.is_relative_to(Path.cwd()):
+                break
+            parent.rmdir()
+
+
 def _go_back(arguments: list[str], run_key: str) -> list[str]:
     run_dirs = [argument.removeprefix(f"{run_key}=") for argument in arguments if argument.startswith(f"{run_key}=")]
-    if not run_dirs or run_dirs[-1] in ("auto", "never"):
+    given = run_dirs[-1].strip("'\"") if run_dirs else None
+    if run_key == "resume" and given in (None, "auto", "never"):
         return arguments
-    run_dir = Path(run_dirs[-1].strip("'\""))
-    require(
-        not {"-m", "--multirun"} & set(arguments),
-        f"{run_key}={run_dir}: a sweep cannot go back to a run, leave out -m.",
-    )
+    told = f"{run_key}={given or 'DIR'}"
+    require(not {"-m", "--multirun"} & set(arguments), f"{told}: a sweep cannot go back to a run, leave out -m.")
+    if given is None:
+        return arguments  # It is asked for once the rest is known, and --help without it.
+    run_dir = Path(given)
     return [f"hydra.run.dir='{run_dir}'", *merge_overrides(stored_overrides(run_dir), arguments)]
 
 

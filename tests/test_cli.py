@@ -13,6 +13,7 @@ from hydra.errors import MissingConfigException
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
+from seqlab import analyze, evaluate, generate, report, train
 from seqlab.cli import FAILED_OBJECTIVE, run_command
 from seqlab.overrides import CONF, explain_missing, find_conf, groups, nearest
 from seqlab.training.schedule import constant
@@ -28,10 +29,10 @@ def command(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "1")
 
-    def run(job, *arguments):
+    def run(job, *arguments, main=None):
         monkeypatch.setattr(sys, "argv", ["seqlab", *arguments])
         try:
-            run_command(job)
+            run_command(job) if main is None else main()
         except SystemExit as end:
             return end.code, *capfd.readouterr()
         return 0, *capfd.readouterr()
@@ -115,7 +116,28 @@ def test_mistyped_experiment_names_the_nearest(command):
 def test_user_error_inside_instantiate_is_told_in_one_sentence(command):
     code, out, err = command(build_optimiser, "optim.learning_rate=-0.1")
     assert (code, out, err) == (2, "", "learning_rate=-0.1 should be zero or a positive number.\n")
-    assert not list(Path("runs").glob("*/*")), "a refused run left a directory"
+    assert not list(Path().iterdir()), "a refused run left something"
+
+
+@pytest.mark.parametrize(
+    ("main", "arguments", "told"),
+    [
+        (analyze.main, [], "analysis is not given"),
+        (analyze.main, ["-m", "analysis=gradients,gates"], "run=DIR: a sweep cannot go back to a run"),
+        (analyze.main, ["run=runs/empty", "analysis=gradients"], "empty holds no run"),
+        (evaluate.main, [], "run has no value"),
+        (evaluate.main, ["run=nowhere"], "nowhere holds no run"),
+        (generate.main, ["n=0"], "n is 0"),
+        (report.main, [], "Of which runs?"),
+        (report.main, ["runs/empty"], "empty holds no run"),
+        (train.main, ["seeds=0"], "seeds is 0"),
+    ],
+)
+def test_a_mistake_at_the_door_leaves_nothing(command, main, arguments, told):
+    Path("runs/empty").mkdir(parents=True)
+    code, _, err = command(unreachable, *arguments, main=main)
+    assert code == 2 and told in err and err.count("\n") == 1
+    assert list(Path().rglob("*")) == [Path("runs"), Path("runs/empty")]
 
 
 def test_failure_of_ours_shows_its_traceback(command):
