@@ -30,6 +30,7 @@ from seqlab.training.loop import Loop, Progress
 from seqlab.training.profiler import Profiler
 from seqlab.training.programs import Programs
 from seqlab.training.run_directory import ENDED, RunDirectory, open_run_directory
+from seqlab.training.state import State
 from seqlab.training.summary import print_summary, summarise, write_summary
 from seqlab.types import Exhibit, Params, Run, UserError, require
 
@@ -56,8 +57,7 @@ def train(config: DictConfig) -> float:
     )
     first = {}
     if analyses and not (path / "checkpoints").exists():
-        params_R = jax.device_get(programs.init().eval_params)
-        first = look_first(analyses, parts.model, params_R, parts.task, parts.sets[_watched_set(parts)])
+        first = _look_first(parts, analyses, programs.init())
     with open_run_directory(path, parts.config, overrides, resume=config.resume) as directory:
         summary = directory.summary
         if summary is None or not directory.is_completed:
@@ -95,6 +95,8 @@ def _run(
             "another directory.",
         )
         read_events(directory.metrics_path)
+    if analyses and not first:
+        first = _look_first(parts, analyses, programs.init() if state is None else state)
     keep_learned(parts.task, directory.path)
     directory.record()
     print_config(parts.config)
@@ -179,6 +181,12 @@ def _show_samples(
 def _watched_set(parts: Parts) -> str:
     """The set by which the best state is picked."""
     return parts.settings.monitor.split("/", 1)[0]
+
+
+def _look_first(parts: Parts, analyses: dict[str, Analysis], state: State) -> dict[str, Findings]:
+    """What analyses find at the state that training begins with: one that does not fit is refused."""
+    params_R = jax.device_get(state.eval_params)
+    return look_first(analyses, parts.model, params_R, parts.task, parts.sets[_watched_set(parts)])
 
 
 def _watch(parts: Parts, analyses: dict[str, Analysis], first: dict[str, Findings], run: Run, logger: Loggers) -> Watch:

@@ -42,27 +42,32 @@ def damage_checkpoint(directory: Path) -> None:
         path.write_bytes(b"garbage")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("damage", "steps", "told"),
+    ("damage", "overrides", "told"),
     [
-        pytest.param(damage_record, 9, "is not an event", marks=pytest.mark.slow),
-        pytest.param(lambda directory: (directory / "metrics.jsonl").unlink(), 9, "is gone", marks=pytest.mark.slow),
-        pytest.param(damage_checkpoint, 9, "is damaged", marks=pytest.mark.slow),
-        pytest.param(lambda directory: None, 4, "is at step 6 already", marks=pytest.mark.slow),
-        pytest.param(
+        (damage_record, ["trainer.steps=9"], "is not an event"),
+        (lambda directory: (directory / "metrics.jsonl").unlink(), ["trainer.steps=9"], "is gone"),
+        (damage_checkpoint, ["trainer.steps=9"], "is damaged"),
+        (lambda directory: None, ["trainer.steps=4"], "is at step 6 already"),
+        (
+            lambda directory: None,
+            ["trainer.steps=9", "analysis=[attention]", "trainer.analyze_every=2"],
+            "analysis=attention: Classifier has no attention",
+        ),
+        (
             lambda directory: (directory / "overrides.yaml").write_text("a: [b"),
-            9,
+            ["trainer.steps=9"],
             "overrides.yaml cannot be read",
-            marks=pytest.mark.slow,
         ),
     ],
 )
-def test_what_cannot_be_gone_on_with_is_left_as_it_was(trained, tmp_path, damage, steps, told):
+def test_what_cannot_be_gone_on_with_is_left_as_it_was(trained, tmp_path, damage, overrides, told):
     directory = tmp_path / "run"
     shutil.copytree(trained, directory)
     damage(directory)
     before = contents(directory)
-    refused = run(f"resume={directory}", f"trainer.steps={steps}")
+    refused = run(f"resume={directory}", *overrides)
     assert refused.returncode == 2, refused.stderr
     assert told in refused.stderr and "Traceback" not in refused.stderr
     assert len(refused.stderr.strip().splitlines()) == 1

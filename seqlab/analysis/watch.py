@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 def look_first(
     analyses: Mapping[str, Analysis], model: nn.Module, params_R: Params, task: Task, batch: Batch
 ) -> dict[str, Findings]:
-    """What analyses find at a model before it is trained, and before anything of its run is written.
+    """What analyses find at a model before it is trained, or trained on, and before anything of that is written.
 
     Raises   UserError of an analysis that does not fit the model, with its name.
     """
