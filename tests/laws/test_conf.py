@@ -2,6 +2,7 @@
 
 import jax
 import pytest
+import yaml
 from sparing import sparing
 
 from seqlab.build import build
@@ -61,6 +62,19 @@ def test_experiment_opens_with_its_package_and_its_command(experiment):
     package, command = (CONF / "experiment" / f"{experiment}.yaml").read_text().splitlines()[:2]
     assert package == "# @package _global_"
     assert command.startswith("# ") and command.endswith(f"python -m seqlab.train +experiment={experiment}")
+
+
+@pytest.mark.parametrize("experiment", groups()["experiment"])
+def test_experiment_says_a_width_once(experiment):
+    """What is as wide as something else follows it, by default or by reference: +debug=tiny shrinks them together."""
+    model = yaml.safe_load((CONF / "experiment" / f"{experiment}.yaml").read_text()).get("model", {})
+    widths = {part: node.get("features") for part, node in model.items() if isinstance(node, dict)}
+    for follower, leader in (
+        (widths.get("decoder"), widths.get("encoder")),
+        (model.get("target_features"), widths.get("inputs")),
+        (model.get("target_features"), widths.get("decoder")),
+    ):
+        assert follower is None or follower != leader
 
 
 @pytest.mark.parametrize("debug", groups()["debug"])
