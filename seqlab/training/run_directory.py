@@ -17,14 +17,12 @@ from flax.traverse_util import flatten_dict
 
 import seqlab
 from seqlab.files import read_json, to_json, write_whole
+from seqlab.training.onlookers import WORDS, is_onlooker
 from seqlab.types import UserError, require
 
-# What may differ when a run is gone on with, and why the numbers stay those of an uninterrupted run:
+# What may differ when a run is gone on with besides who looks on, and why the numbers stay those of an uninterrupted run:
 MAY_CHANGE = (
-    # Words, and who is told.
-    *("resume", "name", "tags", "notes", "logger", "logger.*"),
-    # Who looks on, and when.
-    *("analysis", "analysis.*", "trainer.analyze_every", "trainer.profile"),
+    *WORDS,
     # When to end. A schedule that depends on the steps holds them in its own node, which must not differ.
     # (An old end off the grid of log_every and eval_every leaves its own events in the record.)
     *("trainer.steps", "trainer.patience", "trainer.max_nonfinite"),
@@ -194,7 +192,7 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 def _require_same(path: Path, stored: dict[str, Any], config: dict[str, Any]) -> None:
     here, there = flatten_dict(stored, sep="."), flatten_dict(config, sep=".")
     for key in [*there, *(key for key in here if key not in there)]:
-        if _matches(key, MAY_CHANGE):
+        if is_onlooker(key) or _matches(key, MAY_CHANGE):
             continue
         was, now = (values.get(key, "absent") for values in (here, there))
         require(

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from seqlab.analysis.report.runs import ClassPath, Run
 from seqlab.analysis.run_table import shorten
 from seqlab.overrides import nearest
+from seqlab.training.onlookers import is_onlooker
 from seqlab.types import UserError, require
 
 ABSENT = "–"
-# Who is told, who looks on, and whether a run is gone on with: nothing that was measured depends on it.
-LEFT_OUT = re.compile(r"(resume|logger|analysis)(\.|$)|trainer\.(analyze_every|profile)$")
 SEEDS = ("seed", "seeds")
 WORDS = ("tags", "notes")
 
@@ -50,7 +49,7 @@ def differing_settings(runs: Sequence[Run]) -> list[Setting]:
     A key that some runs lack is a difference too, unless they lack it because they have chosen another class. Keys
     that have the same values in all runs, as when one refers to the other, are one setting.
     """
-    keys = dict.fromkeys(key for run in runs for key in run.settings or {} if not LEFT_OUT.match(key))
+    keys = dict.fromkeys(key for run in runs for key in run.settings or {} if not is_onlooker(key))
     columns = {key: _column(runs, key) for key in keys}
     differing = [key for key in keys if len({*columns[key]} - {ABSENT}) > 1 or _is_lacked(runs, key)]
     changed = {match for run in runs for name, _ in _pairs(run) for match in _matches(name, differing)[:1]}

@@ -9,16 +9,9 @@ from typing import Any
 from flax.traverse_util import flatten_dict
 
 from seqlab.training.loggers.scalars import name_scalars
+from seqlab.training.onlookers import WORDS, is_onlooker
 from seqlab.types import Event, Exhibit, Run, Table
 
-NO_HYPERPARAMETERS = (
-    "analysis",
-    "logger",
-    "name",
-    "notes",
-    "resume",
-    "tags",
-)  # Nothing that is learned depends on them.
 FLUSH_SECONDS = 5  # Who looks on while a run goes on sees it as soon.
 
 
@@ -62,13 +55,8 @@ class TensorBoardLogger:
         for tag, mean in best.items():
             # The table of hyperparameters shows what has a curve, here of one point.
             self._writer.add_scalar(tag, mean, summary["best_step"])
-        settings = {
-            key: value if isinstance(value, bool | int | float | str) else str(value)
-            for key, value in flatten_dict(self._config, sep=".").items()
-            if key.split(".")[0] not in NO_HYPERPARAMETERS and not key.endswith("._partial_")
-        }
         # `SummaryWriter.add_hparams` opens a second event file, in the same place it corrupts the first.
-        for part in self._summary.hparams(settings, final | best):
+        for part in self._summary.hparams(hyperparameters(self._config), final | best):
             self._writer.file_writer.add_summary(part)
         self._writer.close()
 
@@ -83,6 +71,15 @@ class TensorBoardLogger:
         width, height = struct.unpack(">II", png[16:24])
         image = Summary.Image(height=height, width=width, colorspace=4, encoded_image_string=png)
         return Summary(value=[Summary.Value(tag=tag, image=image)])
+
+
+def hyperparameters(config: dict[str, Any]) -> dict[str, bool | int | float | str]:
+    """What of a config something may depend on that is learned, flat, as TensorBoard takes it."""
+    return {
+        key: value if isinstance(value, bool | int | float | str) else str(value)
+        for key, value in flatten_dict(config, sep=".").items()
+        if key not in WORDS and not is_onlooker(key) and not key.endswith("._partial_")
+    }
 
 
 def _means(measured: dict[str, Any]) -> dict[str, float]:
