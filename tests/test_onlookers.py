@@ -2,6 +2,7 @@
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ CONFIG = {"seed": 3, "name": "é", "task": {"_target_": "x", "_partial_": True, 
 
 
 def changed(key: str) -> dict:
-    config = copy.deepcopy(CONFIG)
+    config: dict[str, Any] = copy.deepcopy(CONFIG)
     node, (*parents, last) = config, key.split(".")
     for parent in parents:
         node = node[parent]

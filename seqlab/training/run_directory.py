@@ -20,7 +20,8 @@ from seqlab.files import read_json, to_json, write_whole
 from seqlab.training.onlookers import WORDS, is_onlooker
 from seqlab.types import UserError, require
 
-# What may differ when a run is gone on with besides who looks on, and why the numbers stay those of an uninterrupted run:
+# What, besides who looks on, may differ when a run is gone on with, and why the numbers stay those of one
+# uninterrupted run:
 MAY_CHANGE = (
     *WORDS,
     # When to end. A schedule that depends on the steps holds them in its own node, which must not differ.
