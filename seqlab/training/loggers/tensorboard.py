@@ -29,8 +29,11 @@ class TensorBoardLogger:
 
         self._summary = tensorboardX.summary
         purge_step = None if run.resumed_from is None else run.resumed_from + 1
+        place = run.directory / "tensorboard"
+        # The name of a file holds the second alone; those of one second are read in the order of their numbers.
+        number = len(list(place.glob("events.*")))
         self._writer = tensorboardX.SummaryWriter(
-            str(run.directory / "tensorboard"), purge_step=purge_step, flush_secs=FLUSH_SECONDS
+            str(place), purge_step=purge_step, flush_secs=FLUSH_SECONDS, filename_suffix=f".{number:04d}"
         )
         self._config = run.config
         for name, told in (("config", run.config), ("environment", run.environment)):
