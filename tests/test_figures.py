@@ -5,9 +5,10 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from seqlab.analysis.figures import draw_learning_curves, plot_learning_curves, read_curves
+from seqlab.analysis.figures import draw_learning_curves, fit_to, plot_learning_curves, read_curves
 from seqlab.evaluation.interval import interval
 from seqlab.types import UserError
 
@@ -66,6 +67,24 @@ def test_a_panel_shows_means_intervals_and_replicas(metrics_path):
     band = loss.collections[1].get_paths()[0].vertices
     top = band[band[:, 0] == step, 1].max()
     np.testing.assert_allclose(top, expected.mean + expected.half_width)
+    assert accuracy.get_ylim()[0] < accuracy.collections[0].get_paths()[0].vertices[:, 1].min()
+
+
+@pytest.mark.parametrize(
+    "metric, values, ends, low, high",
+    [
+        ("accuracy", [0.2, 0.8], [-0.1, 1.3], -0.1, 1.3),
+        ("accuracy", [0.2, 0.8], [0.3, 0.7], 0.2, 0.8),
+        ("accuracy", [0.2, 0.8], [-0.5, 1.5, np.nan], 0.2, 0.8),  # farther out than the values span
+        ("loss", [0.01, 1.0], [-3.0, 0.001, 50.0, 1000.0], 0.001, 50.0),
+    ],
+)
+def test_a_panel_takes_in_the_ends_of_bands_that_are_near(metric, values, ends, low, high):
+    axis = Figure().subplots()
+    fit_to(axis, metric, np.array([*values, np.nan]), np.array(ends))
+    limits = [low, high, *axis.get_ylim()]
+    low, high, bottom, top = np.log(limits) if axis.get_yscale() == "log" else limits
+    np.testing.assert_allclose([bottom, top], [low - 0.05 * (high - low), high + 0.05 * (high - low)])
 
 
 def test_a_replica_that_is_not_finite_ends_the_mean_but_not_the_others(metrics_path):

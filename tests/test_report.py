@@ -11,8 +11,9 @@ import shutil
 
 import pytest
 import yaml
+from matplotlib.figure import Figure
 
-from seqlab.analysis.report.comparison import arrange_series, choose_axes, draw_comparison
+from seqlab.analysis.report.comparison import MARKERS, arrange_series, choose_axes, draw_comparison
 from seqlab.analysis.report.report import make_report
 from seqlab.analysis.report.runs import find_runs, name_runs, read_run
 from seqlab.analysis.report.settings import Setting, differing_settings, find_setting
@@ -228,6 +229,34 @@ def test_runs_that_differ_in_more_are_not_pooled(sweep):
     series = arrange_series(runs, settings, length, None)
     assert [each.label for each in series] == ["cell RNN", "cell GRU"]
     assert all(len(there) == 1 for each in series for there in each.runs_at.values())
+
+
+def test_no_two_series_look_alike(sweep):
+    runs = [dataclasses.replace(run) for run in read_runs(sweep / "0") for _ in range(30)]
+    x = Setting("task.length", "length", ("5",) * 30)
+    width = Setting("model.width", "width", tuple(map(str, range(30))))
+    tied = Setting("model.tied", "tied", ("true", "false") * 15)
+    for settings, hue in (([x, width], None), ([x, width, tied], tied)):
+        series = arrange_series(runs, settings, x, hue)
+        looks = {(each.colour, each.marker) for each in series}
+        assert len(series) == 30 and len(looks) == (30 if hue is None else 2 * len(MARKERS))
+
+
+def test_baselines_are_those_of_their_tasks(sweep, monkeypatch):
+    """They are joined where the points of a series are, and never from one task to another."""
+    [run] = read_runs(sweep / "0")
+    told = [("Copy", "1", 0.2), ("Copy", "2", 0.25), ("Parity", "1", 0.5), ("Parity", "2", 0.625)]
+    runs = [dataclasses.replace(run, baseline={"test/accuracy": value}) for *_, value in told]
+    task, width = (Setting(key, key, tuple(row[k] for row in told)) for k, key in enumerate(("task", "width")))
+
+    def baselines(x, hue):
+        axis = Figure().subplots()
+        monkeypatch.setattr("seqlab.analysis.report.comparison.draw", lambda label, paint: paint(axis))
+        draw_comparison("test/accuracy", x, arrange_series(runs, [task, width], x, hue))
+        return [(line.get_linestyle(), [*line.get_ydata()]) for line in axis.lines if line.get_markersize() == 14]
+
+    assert baselines(width, task) == [(":", [0.2, 0.25]), (":", [0.5, 0.625])]
+    assert baselines(task, width) == [("None", [0.2, 0.5]), ("None", [0.25, 0.625])]
 
 
 FILES = ("config.yaml", "summary.json", "metrics.jsonl", "overrides.yaml")

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,7 +59,7 @@ def draw_learning_curves(curves: dict[str, dict[str, Curve]]) -> "Figure":
     for axis, (metric, panel) in zip(axes, curves.items(), strict=False):
         dress(axis, metric.replace("_", " "))
         axis.set_xlim(0, 1.03 * last_step)
-        fit_to(axis, metric, np.concatenate([values_ER.ravel() for _, values_ER in panel.values()]))
+        fit_to_curves(axis, metric, panel.values())
         for split, curve in panel.items():
             draw_replicas(axis, curve, colours[split])
             draw_mean(axis, curve, split, colours[split], STYLES[splits.index(split) % len(STYLES)])
@@ -126,13 +126,18 @@ def draw_replicas(axis: "Axes", curve: Curve, colour: str) -> None:
         axis.plot(steps_E, values_ER, color=colour, linewidth=0.6, alpha=0.35, zorder=1)
 
 
+def means_and_halves(values_ER: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The means over the replicas, and half the widths of their 95 % t-intervals, NaN where there is none."""
+    intervals = [interval(values_R) for values_R in values_ER]
+    halves = [np.nan if each.half_width is None else each.half_width for each in intervals]
+    return np.array([each.mean for each in intervals]), np.array(halves)
+
+
 def draw_mean(axis: "Axes", curve: Curve, label: str, colour: str, style: str) -> None:
     """Draw the mean over the replicas and the band of its 95 % t-interval, within the limits that the axis has."""
     steps_E, values_ER = curve
-    intervals = [interval(values_R) for values_R in values_ER]
-    mean_E = np.array([each.mean for each in intervals])
+    mean_E, half_E = means_and_halves(values_ER)
     if values_ER.shape[1] > 1:
-        half_E = np.array([np.nan if each.half_width is None else each.half_width for each in intervals])
         # A logarithmic axis would drop the corners of a band that reaches below zero; it runs out of the panel instead.
         low_E = np.maximum(mean_E - half_E, axis.get_ylim()[0])
         # The outline is for a curve of one event, whose band has no width.
@@ -152,20 +157,36 @@ def dress(axis: "Axes", title: str) -> None:
     axis.grid(alpha=0.25, linewidth=0.6)
 
 
-def fit_to(axis: "Axes", metric: str, values: np.ndarray) -> None:
-    """Fit the axis of a metric to values: logarithmic for a loss, norm or rate that is positive and spans ten times."""
+def fit_to_curves(axis: "Axes", metric: str, curves: Iterable[Curve]) -> None:
+    """Fit the axis of a metric to each replica of some curves, and to their bands."""
+    told = [values_ER for _, values_ER in curves]
+    bands = [mean_E + sign * half_E for mean_E, half_E in map(means_and_halves, told) for sign in (-1, 1)]
+    fit_to(axis, metric, np.concatenate([values_ER.ravel() for values_ER in told]), np.concatenate(bands))
+
+
+def fit_to(axis: "Axes", metric: str, values: np.ndarray, ends: np.ndarray) -> None:
+    """Fit the axis of a metric to values, and to the ends of their intervals as far as these are near.
+
+    It is logarithmic for a loss, norm or rate that is positive and spans ten times.
+    """
     values = values[~np.isnan(values)]
     if not values.size:
         axis.text(0.5, 0.5, "no finite value", transform=axis.transAxes, ha="center", va="center")
         return
     low, high = values.min(), values.max()
-    # The limits follow the single replicas: an interval may reach below zero, or above what a metric can be.
     if low == high:
         margin = 0.05 * abs(high) or 0.5
         axis.set_ylim(low - margin, high + margin)
         axis.set_yticks([low], [f"{low:.3g}"])
-    elif metric.endswith(LOG_ENDINGS) and low > 0 and high / low >= 10:
+        return
+    is_log = metric.endswith(LOG_ENDINGS) and low > 0 and high / low >= 10
+    if is_log:
         axis.set_yscale("log")
-        axis.set_ylim(low / (high / low) ** 0.05, high * (high / low) ** 0.05)
-    else:
-        axis.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
+        ends = ends[ends > 0]
+    scale, back = (np.log, np.exp) if is_log else (np.positive, np.positive)
+    low, high, ends = scale(low), scale(high), scale(ends)
+    # The values keep a third of the panel. An end that lies farther beyond them than they span says that next to
+    # nothing is known (of two seeds it can lie six spans away): it runs out of the panel.
+    near = ends[(ends >= 2 * low - high) & (ends <= 2 * high - low)]
+    low, high = min([low, *near]), max([high, *near])
+    axis.set_ylim(back(low - 0.05 * (high - low)), back(high + 0.05 * (high - low)))

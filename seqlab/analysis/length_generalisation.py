@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seqlab.analysis.figures import draw_mean, draw_replicas, fit_to
+from seqlab.analysis.figures import draw_mean, draw_replicas, fit_to_curves
 from seqlab.analysis.findings import Findings, caption, colour, dress, first_rows, require_lengths
 from seqlab.evaluation.evaluate import finalise
 from seqlab.nn.checks import check_positive
@@ -129,7 +129,7 @@ def draw(
     for axis, (name, values_RL) in zip(axes, metrics.items(), strict=False):
         values_LR = np.where(np.isfinite(values_RL), values_RL, np.nan).T
         dress(axis, name.replace("_", " "), of, "")
-        fit_to(axis, name, values_LR.ravel())
+        fit_to_curves(axis, name, [(length_L, values_LR)])
         for length in trained:
             axis.axvline(length, color="0.6", linewidth=1, linestyle=":")
         draw_replicas(axis, (length_L, values_LR), colour(0))

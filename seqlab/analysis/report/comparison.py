@@ -1,12 +1,13 @@
 """What was measured against a setting, over seeds."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqlab.analysis.figures import dress, fit_to
+from seqlab.analysis.figures import COLOURS, dress, fit_to
 from seqlab.analysis.report.runs import Run
 from seqlab.analysis.report.settings import ABSENT, SEEDS, WORDS, Setting
 from seqlab.analysis.report.svg import DASHES, TEXT, draw, series_colour
@@ -15,7 +16,10 @@ from seqlab.evaluation.interval import Interval, interval
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MARKERS = (("o", "●"), ("s", "■"), ("^", "▲"), ("D", "◆"), ("v", "▼"), ("P", "✚"), ("X", "✖"))
+MARKERS = (
+    *(("o", "●"), ("s", "■"), ("^", "▲"), ("D", "◆"), ("v", "▼"), ("P", "✚"), ("X", "✖")),
+    *(("<", "◀"), (">", "▶"), ("*", "★"), ("p", "⬟")),
+)
 """As matplotlib and as a text writes them."""
 MOST_TOLD = 4
 """Runs that differ in more settings than this are told apart by their names."""
@@ -23,11 +27,12 @@ MOST_TOLD = 4
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """The points of runs that differ in `x` and in their seeds alone, and the colour and dash they are drawn with."""
+    """The points of runs that differ in `x` and in their seeds alone, and what they are drawn with."""
 
     label: str
     colour: int
     dash: int
+    marker: int
     runs_at: dict[str, list[Run]]
 
     def measured(self, x: str, metric: str) -> Interval | None:
@@ -37,6 +42,11 @@ class Series:
             if metric in run.best:
                 by_seed |= zip(run.seeds, run.best[metric].values, strict=False)
         return interval(list(by_seed.values())) if by_seed else None
+
+    def baselines(self, metric: str) -> dict[str, float]:
+        """The baseline of the metric at each value of x at which the runs agree on one."""
+        told = {value: [*{run.baseline.get(metric, math.nan) for run in runs}] for value, runs in self.runs_at.items()}
+        return {value: there[0] for value, there in told.items() if len(there) == 1 and math.isfinite(there[0])}
 
 
 def choose_axes(
@@ -67,13 +77,17 @@ def arrange_series(runs: Sequence[Run], settings: Sequence[Setting], x: Setting,
             group.setdefault(x.values[k], []).append(run)
     colours = list(dict.fromkeys(hue.values if hue else groups))
     seen: list[int] = []
-    series = []
+    series: list[Series] = []
     for values, runs_at in groups.items():
-        colour = colours.index(values[0] if hue else values)
+        colour = colours.index(values[0] if hue else values) % len(COLOURS)
+        # No two look alike, in the figure without lines and in the legend, while there are looks left.
+        markers = [(len(series) + k) % len(MARKERS) for k in range(len(MARKERS))]
+        taken = [each.marker for each in series if each.colour == colour]
+        marker = next((marker for marker in markers if marker not in taken), markers[0])
         told = [f"{setting.label} {value}" for setting, value in zip(by, values, strict=True) if value != ABSENT]
         if len(by) > MOST_TOLD:
             told = [run.name for runs_there in runs_at.values() for run in runs_there]
-        series.append(Series(", ".join(told) or "all runs", colour, seen.count(colour), runs_at))
+        series.append(Series(", ".join(told) or "all runs", colour, seen.count(colour), marker, runs_at))
         seen.append(colour)
     return series
 
@@ -97,13 +111,20 @@ def draw_comparison(metric: str, x: Setting, series: Sequence[Series]) -> str:
     """An `<svg>` of a metric at the best step against `x`: mean, 95 % t-interval, a dot a seed, and the baseline."""
     values = order_values(x, series)
     places = {value: float(value) if x.is_numeric else float(k) for k, value in enumerate(values)}
-    baselines = {value: told for value in values if (told := _baseline(metric, value, series)) is not None}
+    baselines = [each.baselines(metric) for each in series]
     points = [
         {value: point for value in values if value in each.runs_at and (point := each.measured(value, metric))}
         for each in series
     ]
     everything = [value for told in points for point in told.values() for value in point.values]
-    everything += baselines.values()
+    everything += [value for told in baselines for value in told.values()]
+    ends = [
+        point.mean + sign * point.half_width
+        for told in points
+        for point in told.values()
+        for sign in (-1, 1)
+        if point.half_width is not None
+    ]
     # Points at the same place stand side by side: so many of the figure's points apart.
     apart = min(4.0, 20 / len(series)) if x.is_numeric else min(24.0, 160 / len(values) / len(series))
 
@@ -112,10 +133,10 @@ def draw_comparison(metric: str, x: Setting, series: Sequence[Series]) -> str:
 
         dress(axis, metric)
         axis.set_xlabel(x.key)
-        fit_to(axis, metric, np.where(np.isfinite(everything), everything, np.nan))
+        fit_to(axis, metric, np.where(np.isfinite(everything), everything, np.nan), np.array(ends))
         _set_places(axis, x, list(places), list(places.values()))
         for k, (each, told) in enumerate(zip(series, points, strict=True)):
-            colour, marker = series_colour(each.colour), MARKERS[k % len(MARKERS)][0]
+            colour, marker = series_colour(each.colour), MARKERS[each.marker][0]
             line = DASHES[each.dash % len(DASHES)] if x.is_numeric else ""
             aside = (k - (len(series) - 1) / 2) * apart
             moved = offset_copy(axis.transData, axis.get_figure(root=True), aside, units="points")
@@ -126,15 +147,27 @@ def draw_comparison(metric: str, x: Setting, series: Sequence[Series]) -> str:
             axis.errorbar(at, means, halves, linestyle=line, marker=marker, markersize=5, capsize=3, **look)
             for place, point in zip(at, told.values(), strict=True):
                 axis.plot([place] * len(point.values), point.values, ".", markersize=3, alpha=0.5, **look)
-        at = [places[value] for value in baselines]
-        axis.plot(at, list(baselines.values()), "_:", color=TEXT, markersize=14)
+        _draw_baselines(axis, places, series, baselines, "_:" if x.is_numeric else "_")
 
     return draw(f"{metric} against {x.key}", paint)
 
 
-def _baseline(metric: str, value: str, series: Sequence[Series]) -> float | None:
-    told = {run.baseline.get(metric) for each in series for run in each.runs_at.get(value, [])}
-    return told.pop() if len(told) == 1 else None
+def _draw_baselines(
+    axis: "Axes",
+    places: dict[str, float],
+    series: Sequence[Series],
+    baselines: Sequence[dict[str, float]],
+    line: str,
+) -> None:
+    """Draw each baseline once, in the colour of its series where those of others are not the same."""
+    agreed = all(len({told[value] for told in baselines if value in told}) <= 1 for value in places)
+    drawn: list[dict[str, float]] = []
+    for each, told in zip(series, baselines, strict=True):
+        if told not in drawn:
+            at = [value for value in places if value in told]
+            colour = TEXT if agreed else series_colour(each.colour)
+            axis.plot([places[x] for x in at], [told[x] for x in at], line, color=colour, markersize=14)
+            drawn.append(told)
 
 
 def _set_places(axis: "Axes", x: Setting, values: Sequence[str], places: Sequence[float]) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seqlab.analysis.figures import COLOURS, Curve, arrange_curves, draw_mean, dress, fit_to
+from seqlab.analysis.figures import COLOURS, Curve, arrange_curves, draw_mean, dress, fit_to_curves
 from seqlab.analysis.report.runs import Run
 from seqlab.analysis.report.settings import Setting
 from seqlab.analysis.report.svg import DASHES, draw, series_colour
@@ -45,7 +45,7 @@ def choose_looks(runs: Sequence[Run], hue: Setting | None) -> list[tuple[int, in
 def _draw_metric(name: str, curves: dict[int, Curve], looks: Sequence[tuple[int, int]]) -> str:
     def paint(axis: "Axes") -> None:
         dress(axis, name)
-        fit_to(axis, name, np.concatenate([values_ER.ravel() for _, values_ER in curves.values()]))
+        fit_to_curves(axis, name, curves.values())
         axis.set_xlim(0, 1.03 * max(max(steps_E[-1] for steps_E, _ in curves.values()), 1))
         for k, curve in curves.items():
             there = set(axis.get_children())

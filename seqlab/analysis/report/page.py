@@ -57,8 +57,8 @@ def write_comparison(
 ) -> str:
     """The plots against a setting, with their legend and their numbers."""
     labels = [
-        f'<span style="color: var(--series-{each.colour % len(COLOURS)})">{glyph}</span> {_text(each.label)}'
-        for each, (_, glyph) in zip(series, itertools.cycle(MARKERS), strict=False)
+        f'<span style="color: var(--series-{each.colour})">{MARKERS[each.marker][1]}</span> {_text(each.label)}'
+        for each in series
     ]
     legend = "".join(f"<li>{label}</li>" for label in labels) if len(series) > 1 else ""
     headings, rows = table

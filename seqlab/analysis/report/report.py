@@ -110,7 +110,7 @@ def _describe(x: Setting, series: Sequence[Series], metrics: Sequence[str]) -> s
     told = [
         f"At each run's best step, against {x.key}; {n_seeds} a point",
         *(["bars: 95 % t-interval, dots: each seed"] if most > 1 else []),
-        *(["dotted: the baseline"] if has_baseline else []),
+        *([f"{'dotted' if x.is_numeric else 'short strokes'}: the baseline"] if has_baseline else []),
         *([f"not completed: {', '.join(early)}"] if early else []),
     ]
     return f"{'; '.join(told)}."
