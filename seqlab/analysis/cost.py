@@ -3,7 +3,7 @@
 import dataclasses
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -14,7 +14,7 @@ from flax.traverse_util import flatten_dict
 
 from seqlab.analysis.cost_figure import draw
 from seqlab.analysis.findings import Findings, first_rows, replicas, require_lengths
-from seqlab.analysis.flops import count_operations, memory_of, xla_cost
+from seqlab.analysis.flops import Compiled, compile_program, count_operations, xla_cost
 from seqlab.analysis.flops_formula import flops_by_formula, gradient_by_formula
 from seqlab.analysis.lengths import resize
 from seqlab.analysis.probe import ENCODERS, name_layer
@@ -60,39 +60,44 @@ class Cost:
 
     def __call__(self, model: nn.Module, params_R: Params, task: Task, batch: Batch) -> Findings:
         batch, params = first_rows(batch, self.rows), jax.device_put(replicas(params_R)[0])
-        programs = make_programs(model, task)
+        compiled = compile_once(make_programs(model, task), params)
         lengths = [int(T) for T in self.lengths]
         formula = flops_by_formula(model, params, model_arguments(model, batch))
         numbers: dict[str, Any] = {
             "inputs": list(batch.inputs.shape),
             "repeats": self.repeats,
             "parameters": count_parameters(params),
-            "operations": {name: measure(program, params, batch) for name, program in programs.items()},
+            "operations": {name: measure(program) for name, program in compiled(batch).items()},
             "formula": {"forward": formula, "gradient": gradient_by_formula(formula)},
             "state": state_bytes(model, params, batch, lengths),
-            "growth": self._growth(programs, params, task, batch, lengths),
+            "growth": self._growth(compiled, params, task, batch, lengths),
         }
         return Findings(numbers, {"cost": draw(numbers, jax.devices()[0].device_kind)})
 
     def _growth(
-        self, programs: dict[str, Any], params: Params, task: Task, batch: Batch, lengths: list[int]
+        self,
+        compiled: Callable[[Batch], dict[str, Compiled]],
+        params: Params,
+        task: Task,
+        batch: Batch,
+        lengths: list[int],
     ) -> dict[str, Any]:
         if batch.inputs.ndim == 4:
             return {"why": "a picture has no length that could grow"}
-        found: dict[str, dict[str, list[Any]]] = {name: {} for name in programs}
+        found: dict[str, dict[str, list[Any]]] = {}
         measured: list[int] = []
         why = ""
         for T in lengths:
             rows = resize(task, batch, T)
             try:
-                of_length = {name: measure_length(p, params, rows, self.repeats) for name, p in programs.items()}
+                programs = compiled(rows)
             except UserError as error:
                 why = str(error)
                 break
             measured.append(T)
-            for name, values in of_length.items():
-                for what, value in values.items():
-                    found[name].setdefault(what, []).append(value)
+            for name, program in programs.items():
+                for what, value in measure_length(program, params, rows, self.repeats).items():
+                    found.setdefault(name, {}).setdefault(what, []).append(value)
         grown: dict[str, Any] = {"lengths": np.array(measured)} | ({"why": why} if why else {})
         for name, values in found.items():
             grown[name] = {what: np.array(column) for what, column in values.items()}
@@ -120,34 +125,45 @@ def make_programs(model: nn.Module, task: Task) -> dict[str, Any]:
     return {"forward": forward, "gradient": gradient}
 
 
-def measure(program: Any, params: Params, batch: Batch) -> dict[str, Any]:
+def compile_once(programs: dict[str, Any], params: Params) -> Callable[[Batch], dict[str, Compiled]]:
+    """Compile the programs for a batch, or give them where they have been compiled for one of its shape."""
+    known: dict[Any, dict[str, Compiled]] = {}
+
+    def compiled(batch: Batch) -> dict[str, Compiled]:
+        leaves, tree = jax.tree.flatten(batch)
+        shape = tree, *((leaf.shape, leaf.dtype) for leaf in leaves)
+        if shape not in known:
+            known[shape] = {name: compile_program(program, params, batch) for name, program in programs.items()}
+        return known[shape]
+
+    return compiled
+
+
+def measure(program: Compiled) -> dict[str, Any]:
     """The operations and the bytes of a program."""
-    jaxpr = program.trace(params, batch).jaxpr
-    as_said, with_turns = xla_cost(jaxpr)
+    as_said, with_turns = xla_cost(program)
     return {
-        **count_operations(jaxpr)._asdict(),
+        **count_operations(program.jaxpr)._asdict(),
         "xla_flops": with_turns.flops,
         "xla_bytes": with_turns.bytes_accessed,
         "xla_flops_bodies_once": as_said.flops,
         "xla_bytes_bodies_once": as_said.bytes_accessed,
-        "memory_bytes": as_said.memory_bytes,
+        "memory_bytes": program.memory_bytes,
     }
 
 
-def measure_length(program: Any, params: Params, batch: Batch, repeats: int) -> dict[str, Any]:
-    """Time, memory and products of a program; the program is run once more ahead of the clock."""
-    traced = program.trace(params, batch)
-    compiled = traced.lower().compile()
+def measure_length(program: Compiled, params: Params, batch: Batch, repeats: int) -> dict[str, Any]:
+    """Time, memory and products of a program; it is run once more ahead of the clock."""
     seconds = []
     for _ in range(repeats + 1):
         began = time.perf_counter()
-        jax.block_until_ready(compiled(params, batch))
+        jax.block_until_ready(program.run(params, batch))
         seconds.append(time.perf_counter() - began)
     return {
         "seconds": statistics.median(seconds[1:]),
         "seconds_range": (min(seconds[1:]), max(seconds[1:])),
-        "memory_bytes": memory_of(compiled),
-        "products": count_operations(traced.jaxpr).products,
+        "memory_bytes": program.memory_bytes,
+        "products": count_operations(program.jaxpr).products,
     }
 
 

@@ -34,12 +34,10 @@ class Operations(NamedTuple):
 
 
 class XlaCost(NamedTuple):
-    """What XLA says of a program: operations, bytes read and written, and what memory it takes besides its arguments
-    and outputs."""
+    """What XLA says of a program: operations, and bytes read and written."""
 
     flops: float
     bytes_accessed: float
-    memory_bytes: int
 
 
 def count_operations(jaxpr: ClosedJaxpr | Jaxpr) -> Operations:
@@ -56,7 +54,25 @@ def count_operations(jaxpr: ClosedJaxpr | Jaxpr) -> Operations:
     return total
 
 
-def xla_cost(program: ClosedJaxpr) -> tuple[XlaCost, XlaCost]:
+class Compiled(NamedTuple):
+    """A program as JAX has traced it, and as XLA has compiled it: compiling takes seconds, and is done once."""
+
+    jaxpr: ClosedJaxpr
+    run: Any
+
+    @property
+    def memory_bytes(self) -> int:
+        """The bytes that it takes besides its arguments and outputs."""
+        return self.run.memory_analysis().temp_size_in_bytes
+
+
+def compile_program(program: Any, *arguments: Any) -> Compiled:
+    """Compile a jitted function for arguments of the shapes of these."""
+    traced = program.trace(*arguments)
+    return Compiled(traced.jaxpr, traced.lower().compile())
+
+
+def xla_cost(program: Compiled) -> tuple[XlaCost, XlaCost]:
     """Give what XLA says of a compiled program: as it says it, and with the turns of its loops.
 
         with turns = as said + Σ_loops (n − 1) · cost of the body, compiled by itself
@@ -64,24 +80,19 @@ def xla_cost(program: ClosedJaxpr) -> tuple[XlaCost, XlaCost]:
     XLA counts the body of a loop once, whatever its length is. A loop of n turns is a scan; loops of unknown length
     stay at one turn.
     """
-    like = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in program.in_avals]
-    compiled = jax.jit(jaxpr_as_fun(program)).lower(*like).compile()
-    said: Any = compiled.cost_analysis()
+    said = program.run.cost_analysis()
     flops, accessed = float(said.get("flops", 0)), float(said.get("bytes accessed", 0))
-    as_said = XlaCost(flops, accessed, memory_of(compiled))
-    for equation in _scans(program):
+    as_said = XlaCost(flops, accessed)
+    for equation in _scans(program.jaxpr):
         n, unroll = equation.params["length"], min(equation.params["unroll"], equation.params["length"])
         # What is unrolled is there in full, and so is the rest that does not fill a turn.
         hidden = n - unroll - n % unroll
         if hidden:
-            of_body = xla_cost(equation.params["jaxpr"])[1]
+            body = equation.params["jaxpr"]
+            like = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in body.in_avals]
+            of_body = xla_cost(compile_program(jax.jit(jaxpr_as_fun(body)), *like))[1]
             flops, accessed = flops + hidden * of_body.flops, accessed + hidden * of_body.bytes_accessed
-    return as_said, as_said._replace(flops=flops, bytes_accessed=accessed)
-
-
-def memory_of(compiled: Any) -> int:
-    """The bytes that a program takes besides its arguments and outputs."""
-    return compiled.memory_analysis().temp_size_in_bytes
+    return as_said, XlaCost(flops, accessed)
 
 
 def _of_equation(equation: Any) -> Operations:

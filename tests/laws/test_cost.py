@@ -1,5 +1,6 @@
 """Laws of what a model costs: counts by hand, by formula and in the program, over every YAML that makes an encoder."""
 
+import logging
 from functools import partial
 
 import jax
@@ -11,7 +12,7 @@ from test_analysis import CASES, ROWS, SMALL, SPARED, TASKS, T, looked_at  # noq
 
 from seqlab.analysis.cost import Cost, count_parameters, exponent, make_programs
 from seqlab.analysis.findings import first_rows
-from seqlab.analysis.flops import Operations, count_operations, xla_cost
+from seqlab.analysis.flops import Operations, compile_program, count_operations, xla_cost
 from seqlab.analysis.flops_formula import flops_by_formula, gradient_by_formula
 from seqlab.analysis.lengths import resize
 from seqlab.analysis.stepping import state_bytes
@@ -128,11 +129,10 @@ def test_loops_and_branches_are_counted_in_full():
 
 def test_xla_counts_a_loop_once_and_its_turns_are_added():
     a = jnp.ones((31, 31))
-    looped = jax.make_jaxpr(lambda x: jax.lax.scan(lambda x, _: (a @ x, None), x, None, length=7)[0])(
-        jnp.ones((31, 31))
-    )
-    as_said, with_turns = xla_cost(looped)
-    products = count_operations(looped).products
+    looped = jax.jit(lambda x: jax.lax.scan(lambda x, _: (a @ x, None), x, None, length=7)[0])
+    program = compile_program(looped, jnp.ones((31, 31)))
+    as_said, with_turns = xla_cost(program)
+    products = count_operations(program.jaxpr).products
     assert as_said.flops < 1.5 * products / 7
     np.testing.assert_allclose(with_turns.flops, products, rtol=0.05)
     assert with_turns.bytes_accessed > 7 * 3 * a.nbytes
@@ -169,9 +169,15 @@ def test_an_exponent_is_that_of_the_tail():
     assert exponent([2], [3]) is None and exponent(lengths, [1, 2, 0, 4]) is None
 
 
-def test_time_and_memory_are_measured_at_each_length(looked_at):  # noqa: F811
-    growth = Cost(rows=2, lengths=(3, 6), repeats=2)(*looked_at(CASES["encoder=identity"])).numbers["growth"]
-    assert growth["lengths"].tolist() == [3, 6] and "why" not in growth
+def test_time_and_memory_are_measured_at_each_length(looked_at, caplog):  # noqa: F811
+    """And each program is compiled once for each length, that of the set among them."""
+    parts = looked_at(CASES["encoder=identity"])
+    caplog.set_level(logging.DEBUG, "jax._src.interpreters.pxla")
+    growth = Cost(rows=2, lengths=(T, 2 * T), repeats=2)(*parts).numbers["growth"]
+    assert growth["lengths"].tolist() == [T, 2 * T] and "why" not in growth
+    names = [record.getMessage().split(" with ")[0].removeprefix("Compiling jit") for record in caplog.records]
+    for name, n in (("(forward)", 2), ("(gradient)", 2), ("(jaxpr_as_fun)", 0)):
+        assert names.count(name) == n
     for program in ("forward", "gradient"):
         assert growth[program]["seconds"].shape == (2,) and growth[program]["seconds_range"].shape == (2, 2)
         low, high = growth[program]["seconds_range"].T
