@@ -19,6 +19,7 @@ from seqlab.analysis.report.runs import find_runs
 from seqlab.training.loggers.tensorboard import TensorBoardLogger
 from seqlab.types import UserError, require
 
+RUNS = Path("runs")
 EVERY_SECONDS = 5
 
 
@@ -26,7 +27,7 @@ class Mirrors:
     """The runs of a directory told to TensorBoard's event files in a folder, each under its own path."""
 
     def __init__(self, directory: Path, into: Path) -> None:
-        self._directory, self._into = directory.resolve(), into
+        self._directory, self._into = directory, into
         self._mirrors: dict[Path, Mirror | None] = {}
 
     def update(self) -> None:
@@ -34,7 +35,7 @@ class Mirrors:
         for path in find_runs([self._directory]):
             try:
                 if path not in self._mirrors:
-                    near = path.relative_to(self._directory)
+                    near = path.relative_to(self._directory.resolve())
                     name = str(near) if near.parts else path.name
                     self._mirrors[path] = Mirror(path, name, self._into / name, TensorBoardLogger)
                 mirror = self._mirrors[path]
@@ -54,10 +55,14 @@ class Mirrors:
 def show(directory: Path) -> None:
     """Serve the runs of a directory to this machine alone, until Ctrl-C.
 
-    Raises   UserError for a directory without runs, and where TensorBoard is not installed.
+    Raises   UserError for a directory without runs, and where TensorBoard is not installed or does not stay.
     """
     require(
         importlib.util.find_spec("tensorboard") is not None, "TensorBoard is not installed: pip install tensorboard"
+    )
+    require(
+        directory != RUNS or directory.exists(),
+        f"There are no {RUNS} here yet: train one, or say which directory holds some, python -m seqlab.dashboard DIR",
     )
     with tempfile.TemporaryDirectory() as into:
         mirrors = Mirrors(directory, Path(into))
@@ -70,6 +75,7 @@ def show(directory: Path) -> None:
             while board.poll() is None:
                 time.sleep(EVERY_SECONDS)
                 mirrors.update()
+            require(board.returncode == 0, f"TensorBoard has ended by itself, with exit code {board.returncode}")
         finally:
             board.send_signal(signal.SIGINT)
             board.wait()
@@ -81,7 +87,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m seqlab.dashboard", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("directory", nargs="?", default="runs", metavar="DIR", type=Path)
+    parser.add_argument("directory", nargs="?", default=RUNS, metavar="DIR", type=Path)
     for end in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(end, lambda *_: sys.exit(0))
     try:

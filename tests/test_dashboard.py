@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from seqlab.analysis.findings import Findings
 from seqlab.analysis.keep import keep_findings
 from seqlab.analysis.samples import keep_samples
-from seqlab.dashboard import Mirrors
+from seqlab.dashboard import Mirrors, show
 from seqlab.training.loggers.jsonl import JsonlLogger
 from seqlab.training.summary import summarise, write_summary
 from seqlab.types import Event, Run, Table, UserError
@@ -147,6 +148,31 @@ def test_a_run_that_is_gone_on_with_is_followed(tmp_path):
 def test_a_directory_without_runs_is_refused(tmp_path):
     with pytest.raises(UserError, match="holds no run"):
         Mirrors(tmp_path, tmp_path).update()
+
+
+def test_what_cannot_be_shown_is_told_in_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    for directory, told in (
+        ("runs", r"There are no runs here yet: train one, or say which directory"),
+        ("empty", "empty holds no run: "),
+        ("file", "file is not a directory; there are empty"),
+        ("empti", "empti is not a directory; did you mean empty"),
+    ):
+        with pytest.raises(UserError, match=f"^{told}"):
+            show(Path(directory))
+
+
+def test_a_server_that_does_not_stay_is_told(tmp_path, monkeypatch):
+    begin(tmp_path / "runs" / "one")
+    (tmp_path / "tensorboard").mkdir()
+    (tmp_path / "tensorboard" / "__init__.py").touch()
+    (tmp_path / "tensorboard" / "main.py").write_text("raise SystemExit(3)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr("seqlab.dashboard.EVERY_SECONDS", 0.1)
+    with pytest.raises(UserError, match="TensorBoard has ended by itself, with exit code 3"):
+        show(tmp_path / "runs")
 
 
 @pytest.mark.slow
