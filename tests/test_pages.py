@@ -112,6 +112,31 @@ def test_attention_is_told_by_layer_and_head(browser, pages):
     assert browser.complaints == []
 
 
+def test_how_much_of_a_long_row_is_shown_is_told(browser, tmp_path):
+    names, w = [f"t{k}" for k in range(150)], np.full((1, 131, 150), 1 / 150)
+    layers = [
+        describe_layer("encoder layer 1", w[:, :, :131], names[:131], names[:131], True),
+        describe_layer("decoder", w, names[:131], names, False),
+        describe_layer("decoder of few", w[:, :3], names[:3], names, False),
+        describe_layer("short", w[:, :128, :128], names[:128], names[:128], True),
+    ]
+    (tmp_path / "long.html").write_text(write_attention(layers, "row 0"), encoding="utf-8")
+    browser.open(tmp_path / "long.html", width=1280)
+    told = []
+    for n in range(len(layers)):
+        choose_layer(browser, n)
+        told.append(browser.evaluate("document.querySelector('main > p').innerText"))
+        assert browser.evaluate("document.querySelectorAll('.line:last-child .token').length") == 128
+    assert told == [
+        "Shown: the first 128 of 131 steps. What lies beyond is left out.",
+        "Shown: the first 128 of 131 steps that look and the first 128 of 150 steps that are looked at. What lies beyond "
+        "is left out.",
+        "Shown: the first 128 of 150 steps that are looked at. What lies beyond is left out.",
+        "",
+    ]
+    assert browser.complaints == []
+
+
 def test_gates_are_told_by_layer_and_unit(browser, pages):
     browser.open(pages["gates"], width=1280)
     by_h = np.argsort(-STATES.mean(0))

@@ -4,6 +4,7 @@ const weight = (t, s) => layer.weights[head][t][s];
 const strength = (w) => Math.sqrt(w);
 
 const told = make("output");
+const cut = make("p", { className: "faint" });
 const lines = make("div");
 const map = makeMap("weights: each row is a step that looks, each column one that is looked at", (t, s) => mark(t, s));
 const heads = makeButtons("Head", (n) => { head = n; showHead(); });
@@ -14,6 +15,8 @@ function showLayer(n) {
   head = Math.min(head, layer.heads.length - 1);
   marked = [Math.min(marked[0], layer.rows.length - 1), null];
   heads.show(layer.heads, head);
+  cut.textContent = layer.cut;
+  cut.hidden = !layer.cut;
   seen = makeLine(layer.columns, layer.self ? (t) => mark(t, null) : (s) => markSeen(s));
   looking = layer.self ? null : makeLine(layer.rows, (t) => mark(t, null));
   const title = (text) => make("p", { className: "faint", textContent: text });
@@ -53,7 +56,7 @@ function markSeen(s) {
 }
 
 main.append(
-  makeSelect("Layer", data.layers.map((each) => each.name), showLayer), heads.box, told,
+  makeSelect("Layer", data.layers.map((each) => each.name), showLayer), heads.box, cut, told,
   make("h2", { textContent: "Tokens" }), lines, make("h2", { textContent: "Weights" }), map.box,
 );
 main.middle = map.middle;
