@@ -129,8 +129,8 @@ def test_how_much_of_a_long_row_is_shown_is_told(browser, tmp_path):
         assert browser.evaluate("document.querySelectorAll('.line:last-child .token').length") == 128
     assert told == [
         "Shown: the first 128 of 131 steps. What lies beyond is left out.",
-        "Shown: the first 128 of 131 steps that look and the first 128 of 150 steps that are looked at. What lies beyond "
-        "is left out.",
+        "Shown: the first 128 of 131 steps that look and the first 128 of 150 steps that are looked at. What lies "
+        "beyond is left out.",
         "Shown: the first 128 of 150 steps that are looked at. What lies beyond is left out.",
         "",
     ]
