@@ -21,7 +21,8 @@ def describe_layer(
 
     Shapes   w_HTS, of T rows that look, named or not, at S columns.
     """
-    cut = _say_cut(*w_HTS.shape[1:], is_self)
+    _, T, S = w_HTS.shape
+    cut = _say_cut(T, S, is_self)
     w_HTS = w_HTS[:, :N_TOKENS, :N_TOKENS]
     H, T, S = w_HTS.shape
     heads = [str(h + 1) for h in range(H)]
