@@ -35,9 +35,10 @@ def pages(tmp_path_factory):
         describe_layer("decoder", W_SOURCE, WRITTEN, NASTY, False),
     ]
     gates = {"layer 1": {"h": STATES}, "layer 2": {"f": VALUES, "C": STATES}}
+    tokens = {"layer 1": NASTY, "layer 2": NASTY[::-1]}
     texts = {
         "attention": write_attention(layers, "row 0"),
-        "gates": write_gates(gates, {"layer 1": (), "layer 2": ("f",)}, NASTY, N, F, "row 0"),
+        "gates": write_gates(gates, {"layer 1": (), "layer 2": ("f",)}, tokens, N, F, "row 0"),
     }
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
@@ -145,7 +146,7 @@ def test_gates_are_told_by_layer_and_unit(browser, pages):
     np.testing.assert_allclose(weights_of_line(browser), reached, atol=1e-3)
     choose_layer(browser, 1)
     by_f = np.argsort(-VALUES.mean(0))
-    assert point(browser, 3, 0) == f"unit {by_f[3]} at “{NASTY[0]}” (0): f = {VALUES[0, by_f[3]]:.4f}"
+    assert point(browser, 3, 0) == f"unit {by_f[3]} at “{NASTY[-1]}” (0): f = {VALUES[0, by_f[3]]:.4f}"
     press(browser, "C")
     assert point(browser, 4, 0).endswith(f": C = {STATES[0, by_f[4]]:.4f}")
     assert browser.complaints == []

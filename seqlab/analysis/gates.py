@@ -11,8 +11,9 @@ from flax import struct
 from seqlab.analysis.findings import Findings, first_rows, replicas
 from seqlab.analysis.gates_figure import draw_saturation, draw_values
 from seqlab.analysis.pages.gates import write_gates
-from seqlab.analysis.probe import RecurrentPart, carry_names, recurrent_parts
-from seqlab.analysis.tokens import input_tokens
+from seqlab.analysis.probe import carry_names, is_decoding, is_turned
+from seqlab.analysis.recurrent_parts import RecurrentPart, recurrent_parts
+from seqlab.analysis.tokens import input_tokens, target_tokens
 from seqlab.models.bilm import reverse_rows
 from seqlab.nn.checks import check_place, check_positive
 from seqlab.nn.gates import watch_gates
@@ -25,13 +26,14 @@ LEFT, RIGHT = 0.1, 0.9
 class Walked:
     """A layer's values along its rows, in the order of the rows.
 
-    Shapes   values_BTF by name, of the gates, of the candidates, and of the state that each step leaves.
+    Shapes   values_BTF by name, of the gates, of the candidates, and of the state that each step leaves; lengths_B.
     """
 
     layer: str = struct.field(pytree_node=False)
     gates: tuple[str, ...] = struct.field(pytree_node=False)
     others: tuple[str, ...] = struct.field(pytree_node=False)
     values: dict[str, Array]
+    lengths_B: Array | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Gates:
         beyond      share of the steps with |s_t| > 0.9; of candidates and states
         mean        over the same steps: the real ones of `rows` rows; for each unit, with all replicas
 
+    The steps of a decoder are those of the targets, of which it is told the one before; those of an encoder are the
+    inputs'. Hard attention looks at the likeliest place.
     A cell names its gates in its equation: an LSTM f, i, o and the candidate C̃, beside its state (C, h); a GRU z, r and
     h̃. Of cells that name none, as those of Flax, the states alone. Figures and the page show the first `n_tokens`
     steps and at most `n_units` units.
@@ -70,28 +74,31 @@ class Gates:
 
         @jax.jit
         def look(params: Params) -> list[Walked]:
-            return [walk_gates(part, batch.lengths) for part in recurrent_parts(model, params, arguments)]
+            return [walk_gates(part) for part in recurrent_parts(model, params, arguments)]
 
         # On the host one after the other: values of all rows are many.
         told: list[dict[str, Any]] = []
         for r, params in enumerate(each):
             walked = jax.device_get(look(params))
-            told.append({layer.layer: describe(layer, batch.lengths) for layer in walked})
+            told.append({layer.layer: describe(layer) for layer in walked})
             if r == self.replica:
                 shown = walked
         require(
             bool(shown),
-            f"the encoder of this {type(model).__name__} has no recurrent layer whose gates and states could be shown: "
-            "this is for model/encoder=stack with any model/cell, and for model/encoder=transformer with a recurrent "
-            "model/mixer",
+            f"this {type(model).__name__} has no recurrent layer whose gates and states could be shown: this is for "
+            "model/encoder=stack with any model/cell, for model/encoder=transformer with a recurrent model/mixer, and "
+            "for model/decoder=fixed, context, soft and hard",
         )
-        tokens = input_tokens(task, batch, self.row)
-        n = len(shown[0].values["h"][self.row]) if batch.lengths is None else int(batch.lengths[self.row])
-        tokens = tokens if len(tokens) == n else [str(t) for t in range(n)]
-        values = {
-            layer.layer: {name: np.round(values[self.row, :n], 4) for name, values in in_order(layer).items()}
-            for layer in shown
-        }
+        said = {"inputs": input_tokens(task, batch, self.row)}
+        if task.target_per == "sequence":
+            said["targets"] = target_tokens(task, batch, self.row)
+        values, tokens = {}, {}
+        for layer in shown:
+            named = in_order(layer)
+            n = len(named["h"][self.row]) if layer.lengths_B is None else int(layer.lengths_B[self.row])
+            values[layer.layer] = {name: np.round(a_BTF[self.row, :n], 4) for name, a_BTF in named.items()}
+            of_side = said["targets" if is_decoding(layer.layer) else "inputs"]
+            tokens[layer.layer] = of_side if len(of_side) == n else [str(t) for t in range(n)]
         gates = {layer.layer: layer.gates for layer in shown}
         saturation = {
             layer: {
@@ -100,11 +107,10 @@ class Gates:
             }
             for layer, named in told[0].items()
         }
-        numbers = {"inputs": tokens, "values": values, "saturation": saturation}
-        of = f"row {self.row}, replica {self.replica}"
-        shape = tokens, self.n_tokens, self.n_units, of
+        numbers = {**said, "values": values, "saturation": saturation}
+        shape = self.n_tokens, self.n_units, f"row {self.row}, replica {self.replica}"
         figures = {
-            f"values_{layer.replace(' ', '_')}": draw_values(layer, named, gates[layer], *shape)
+            f"values_{layer.replace(' ', '_')}": draw_values(layer, named, gates[layer], tokens[layer], *shape)
             for layer, named in values.items()
         }
         figures["saturation"] = draw_saturation(saturation, gates)
@@ -114,20 +120,17 @@ class Gates:
             for name, shares in named.items()
             for what, share_RF in shares.items()
         }
-        return Findings(numbers, figures, {"gates": write_gates(values, gates, *shape)}, followed)
+        return Findings(numbers, figures, {"gates": write_gates(values, gates, tokens, *shape)}, followed)
 
 
-def walk_gates(part: RecurrentPart, lengths_B: Array | None) -> Walked:
+def walk_gates(part: RecurrentPart) -> Walked:
     """The gates, candidates and states of a recurrent layer at each step of its rows.
 
     Shapes   values_BTF; past a row's length they are those of a layer that reads on.
     """
     layer, x_BTD = part.layer, part.x_BTD
-    # The backward half of a BiLM is given its rows already turned.
-    turned = part.reverse or part.name.split()[0] == "backward"
     if part.reverse:
-        x_BTD = reverse_rows(x_BTD, lengths_B)
-    start = layer.bind({"params": part.params}).init_state(len(x_BTD))
+        x_BTD = reverse_rows(x_BTD, part.lengths_B)
     gates: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
 
@@ -139,11 +142,11 @@ def walk_gates(part: RecurrentPart, lengths_B: Array | None) -> Walked:
         gates, others = tuple(seen.gates), (*seen.candidates, *state)
         return carry, {name: a_FB.T for name, a_FB in (seen.gates | seen.candidates).items()} | state
 
-    _, values_TBF = jax.lax.scan(body, start, x_BTD.swapaxes(0, 1))
+    _, values_TBF = jax.lax.scan(body, part.start, x_BTD.swapaxes(0, 1))
     values_BTF = {name: a.swapaxes(0, 1) for name, a in values_TBF.items()}
-    if turned:
-        values_BTF = {name: reverse_rows(a, lengths_B) for name, a in values_BTF.items()}
-    return Walked(part.name, gates, others, values_BTF)
+    if part.reverse or is_turned(part.name):
+        values_BTF = {name: reverse_rows(a, part.lengths_B) for name, a in values_BTF.items()}
+    return Walked(part.name, gates, others, values_BTF, part.lengths_B)
 
 
 def in_order(walked: Walked) -> dict[str, np.ndarray]:
@@ -151,12 +154,12 @@ def in_order(walked: Walked) -> dict[str, np.ndarray]:
     return {name: np.asarray(walked.values[name]) for name in (*walked.gates, *walked.others)}
 
 
-def describe(walked: Walked, lengths_B: Array | None) -> dict[str, dict[str, np.ndarray]]:
+def describe(walked: Walked) -> dict[str, dict[str, np.ndarray]]:
     """The shares and the mean of each gate, candidate and state, _F: over the real steps of all rows."""
-    described = {}
+    described, n_B = {}, walked.lengths_B
     for name, a_BTF in in_order(walked).items():
         B, T, _ = a_BTF.shape
-        real_BT = np.ones((B, T), bool) if lengths_B is None else np.arange(T) < np.asarray(lengths_B)[:, None]
+        real_BT = np.ones((B, T), bool) if n_B is None else np.arange(T) < np.asarray(n_B)[:, None]
         a_NF = a_BTF[real_BT]
         n = max(1, len(a_NF))
         over = {"left": a_NF < LEFT, "right": a_NF > RIGHT} if name in walked.gates else {"beyond": abs(a_NF) > RIGHT}

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqlab.analysis.findings import caption, colour, dress
+from seqlab.analysis.probe import is_decoding
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,6 +61,8 @@ def draw_values(
     turn = 90 if max(map(len, tokens[:T])) > 1 else 0
     axes[-1].set_xticks(range(T), tokens[:T], fontsize=7, rotation=turn)
     axes[-1].tick_params(length=1.5, pad=1)
+    if is_decoding(layer):
+        axes[-1].set_xlabel("target that is said at the step", fontsize=8)
     axes[0].set_title(f"{layer}: gates and states" if gates else f"{layer}: states", loc="left", fontsize=10)
     few = f"{len(units)} of its {n_all} units" if len(units) < n_all else f"its {n_all} units"
     caption(figure, f"{of}; {few}, in all maps sorted by the mean of {by}, the greatest at the top")

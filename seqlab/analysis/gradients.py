@@ -2,40 +2,30 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seqlab.analysis.findings import Findings, caption, colour, draw_band, dress, first_rows, replicas, tell_seeds
-from seqlab.analysis.probe import (
-    RecurrentPart,
-    apply_disturbed,
-    by_layer,
-    carry_names,
-    disturbances,
-    recurrent_parts,
-    walk,
-)
+from seqlab.analysis.disturb import apply_disturbed, by_layer, disturbances
+from seqlab.analysis.findings import Findings, first_rows, replicas
+from seqlab.analysis.gradients_figure import Jacobians, Norms, draw
+from seqlab.analysis.probe import carry_names, count_targets, is_decoding, is_turned
+from seqlab.analysis.recurrent_parts import RecurrentPart, recurrent_parts, walk
+from seqlab.models.bilm import reverse_rows
 from seqlab.nn.checks import check_positive
 from seqlab.types import Array, Batch, Params, Task, model_arguments
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-Norms = dict[str, dict[str, np.ndarray]]
-Jacobians = dict[str, dict[str, dict[str, np.ndarray]]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Gradients:
     """How the gradient of the last loss of a row, L_T, and the last state, s_T, depend on what was k steps before.
 
-        ‖∂L_T/∂x_t‖, ‖∂L_T/∂s_t‖, ‖∂L_T/∂y_t‖    x_t: what the encoder reads;  s_t: the carry of a recurrent layer, of
-                                                 an LSTM both C and h;  y_t: what a Transformer's block gives out
+        ‖∂L_T/∂x_t‖, ‖∂L_T/∂s_t‖, ‖∂L_T/∂y_t‖    x_t: what the encoder reads ("inputs"), and the decoder ("targets");
+                                                 s_t: the carry of a recurrent layer, of an LSTM both C and h;
+                                                 y_t: what a Transformer's block gives out
         largest and mean singular value of ∂h_T/∂h_t = the h–h part of J_T J_{t+1 …},  J_t = ∂s_t/∂s_{t−1}
         of C besides: the same of ∂C_T/∂C_t, and "alone", of the product of ∂C_t/∂C_{t−1} with h held fast: of an
         LSTM without peepholes the product of its forget gates
@@ -43,6 +33,11 @@ class Gradients:
     ∂L_T/∂s_t is along all paths from s_t on. Norms and singular values are averaged over `rows` rows (`jacobian_rows`
     for the latter), which are aligned at their ends; T is the last step of a row. L_T is the loss of the last target
     of a row alone. Gradients are float32, as in training, and 0 beyond its range; the products are float64.
+
+    The steps t of a decoder are those of the targets, of which it is told the one before; those of all else are the
+    source's. Of a layer "backward", ∂L_T/∂s_t stands at the step that it has just read, and its Jacobians go on in the
+    order of its reading. In ∂s_T/∂s_t all that a layer reads is held fast: of a decoder what it saw of the source too,
+    though that depends on its state. Hard attention looks at the likeliest place, and has no gradient through where.
 
     Raises   UserError for counts below 1.
     Source   Hochreiter 1991; Bengio et al. 1994; Pascanu et al. 2013, arXiv:1211.5063, §2.1.
@@ -73,7 +68,7 @@ class Gradients:
 
     def _jacobians(self, model: nn.Module, params: Params, batch: Batch) -> Jacobians:
         parts = recurrent_parts(model, params, model_arguments(model, batch))
-        return {part.name: jacobian_norms(part, batch.lengths, self.n_lags) for part in parts}
+        return {part.name: jacobian_norms(part, self.n_lags) for part in parts}
 
 
 def make_norms(model: nn.Module, task: Task, batch: Batch) -> Callable[[Params], Norms]:
@@ -90,9 +85,10 @@ def make_norms(model: nn.Module, task: Task, batch: Batch) -> Callable[[Params],
 
     def norms(params: Params) -> Norms:
         found: Norms = {}
-        for layer, name, d_BTF in by_layer(gradient(params)):
+        for layer, name, d_BTF in by_layer(model, gradient(params)):
+            lengths_B = count_targets(batch.weights) if is_decoding(layer) else batch.lengths
+            d_BTF = reverse_rows(d_BTF, lengths_B) if is_turned(layer) else d_BTF
             norm_BT = np.linalg.norm(np.asarray(d_BTF, np.float64), axis=-1)
-            lengths_B = batch.lengths if len(batch.inputs) == len(norm_BT) else None
             found.setdefault(layer, {})[name] = np.nanmean(align_ends(norm_BT, lengths_B), 0)
         return found
 
@@ -111,22 +107,23 @@ def only_last_targets(batch: Batch) -> Batch:
 
 
 def align_ends(a_BT: np.ndarray, lengths_B: Array | None) -> np.ndarray:
-    """Move each row to the right until its last real step is the last; NaN where nothing was."""
-    T = a_BT.shape[1]
-    n_B1 = np.full((len(a_BT), 1), T) if lengths_B is None else np.asarray(lengths_B)[:, None]
+    """Move each row to the right until its last real step is the last, of as many as the longest has; NaN where nothing
+    was."""
+    n_B1 = np.full((len(a_BT), 1), a_BT.shape[1]) if lengths_B is None else np.asarray(lengths_B)[:, None]
+    T = max(1, int(n_B1.max()))
     from_BT = np.arange(T) - (T - n_B1)
     return np.where(from_BT >= 0, np.take_along_axis(a_BT, np.maximum(from_BT, 0), 1), np.nan)
 
 
-def jacobian_norms(part: RecurrentPart, lengths_B: Array | None, n_lags: int) -> dict[str, dict[str, np.ndarray]]:
+def jacobian_norms(part: RecurrentPart, n_lags: int) -> dict[str, dict[str, np.ndarray]]:
     """Singular values of ∂s_T/∂s_{T−k} of one layer, by part of its carry, at `n_lags` lags k from 1 to T − 1 at most.
 
     Names    "lag", and for each leaf of the carry "largest" and "mean"; for all but h also those of the path "alone".
     """
-    s_BTS, x_BTD, step = walk(part, lengths_B)
+    s_BTS, x_BTD, step = walk(part)
     B, T, S = s_BTS.shape
-    names = carry_names(part.layer.bind({"params": part.params}).init_state(1))
-    n_B = np.full(B, T) if lengths_B is None else np.asarray(lengths_B)
+    names = carry_names(part.start)
+    n_B = np.full(B, T) if part.lengths_B is None else np.asarray(part.lengths_B)
     # Of a row of length 1 nothing comes before; of a batch of such there is nothing to say.
     lags = np.unique(np.linspace(1, max(1, n_B.max() - 1), n_lags).astype(int))
 
@@ -166,47 +163,3 @@ def stack(trees: list[Any]) -> Any:
     if isinstance(first, dict):
         return {key: first[key] if key == "lag" else stack([tree[key] for tree in trees]) for key in first}
     return np.stack(trees)
-
-
-def draw(norms: Norms, jacobians: Jacobians) -> "Figure":
-    """Draw the gradients by layer beside the singular values, a panel for each recurrent layer, over the seeds."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
-    n_panels = 1 + len(jacobians)
-    n_columns = min(3, n_panels)
-    n_rows = -(-n_panels // n_columns)
-    figure = Figure(figsize=(5.2 * n_columns, 4.3 * n_rows), layout="constrained")
-    axes = list(figure.subplots(n_rows, n_columns, squeeze=False).flat)
-    for n, (layer, named) in enumerate(norms.items()):
-        for name, norm_RT in named.items():
-            T = norm_RT.shape[1]
-            style = "--" if name == "C" else "-"
-            draw_band(axes[0], np.arange(1 - T, 1), norm_RT, f"{layer} ${name}_t$", colour(n), style)
-    dress(axes[0], "Gradient of the last loss", "$t - T$", r"$\|\partial L_T / \partial\,\cdot\,\|$, mean over rows")
-    for axis, (layer, of_layer) in zip(axes[1:], jacobians.items(), strict=False):
-        _draw_jacobians(axis, layer, of_layer)
-    for axis in axes[:n_panels]:
-        axis.set_yscale("log")
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axis.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
-    for axis in axes[n_panels:]:
-        axis.set_axis_off()
-    n_replicas = len(next(iter(norms["inputs"].values())))
-    caption(figure, f"{tell_seeds(n_replicas)}; what is exactly 0 is not drawn")
-    return figure
-
-
-def _draw_jacobians(axis: "Axes", layer: str, named: dict[str, dict[str, np.ndarray]]) -> None:
-    n = 0
-    for name, values in named.items():
-        ratio = rf"\partial {name}_T/\partial {name}_t"
-        lines = [("largest", f"largest σ of ${ratio}$", n, "-"), ("mean", f"mean σ of ${ratio}$", n, "--")]
-        if "mean_alone" in values:
-            n += 1
-            told = rf"mean σ along ${name}$ alone (an LSTM's forget gates)"
-            lines.append(("mean_alone", told, n, ":"))
-        for what, told, of_line, style in lines:
-            draw_band(axis, -values["lag"], values[what], told, colour(of_line), style)
-        n += 1
-    dress(axis, f"Jacobians of {layer}", "$t - T$", "singular values, mean over rows")

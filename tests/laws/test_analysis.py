@@ -1,4 +1,4 @@
-"""Laws of the analyses, over every YAML that makes an encoder, and of each against a count or a loop by hand."""
+"""Laws of the analyses, over every YAML that makes an encoder or a decoder, and against counts and loops by hand."""
 
 from functools import partial
 
@@ -14,12 +14,15 @@ from sparing import is_variant, sparing
 from seqlab.analysis.attention_figure import roll_out
 from seqlab.analysis.attention_maps import AttentionMaps, describe_heads
 from seqlab.analysis.attention_pictures import draw_over_picture, find_grid
+from seqlab.analysis.disturb import apply_disturbed, disturbances
 from seqlab.analysis.findings import draw_band, first_rows, pick
-from seqlab.analysis.gradients import Gradients, align_ends, only_last_targets
-from seqlab.analysis.probe import apply_disturbed, disturbances, place, recurrent_parts
+from seqlab.analysis.gradients import Gradients, align_ends, jacobian_norms, make_norms, only_last_targets
+from seqlab.analysis.probe import place
+from seqlab.analysis.recurrent_parts import recurrent_parts
 from seqlab.analyze import analyze
 from seqlab.build import build
 from seqlab.files import read_json
+from seqlab.nn.transformer import Block
 from seqlab.overrides import CONF
 from seqlab.types import Batch, UserError, model_arguments
 
@@ -85,6 +88,10 @@ def at(params_R, r):
     return jax.tree.map(lambda leaf: leaf[r], params_R)
 
 
+def given(model, params, batch):
+    return model, params, model_arguments(model, batch)
+
+
 @pytest.mark.parametrize("name", sparing(CASES, SPARED.__contains__))
 def test_gradients_reach_every_layer_of_every_model(looked_at, name):
     model, params_R, task, batch = looked_at(CASES[name])
@@ -112,7 +119,9 @@ def test_gradients_reach_every_layer_of_every_model(looked_at, name):
                 assert values[statistic].shape == (1, len(lag)) and (values[statistic] >= 0).all()
             assert (values["largest"] >= values["mean"]).all() and (values["largest"][0, 0] > 0)
     panels = [axis for axis in figures["gradients"].axes if axis.axison]
-    assert len(panels) == 1 + len(recurrent) and all(axis.lines for axis in panels)
+    n_sides = 1 + hasattr(model, "decoder")
+    assert n_sides == 1 or any(layer.startswith("decoder") for layer in numbers["gradients"])
+    assert len(panels) == n_sides + len(recurrent) and all(axis.lines for axis in panels)
 
 
 def walk_by_hand(params, x_BTD, lengths):
@@ -178,6 +187,164 @@ def test_gradients_and_jacobians_equal_an_explicit_loop_of_vjps(looked_at):
             assert (jacobians["lag"] == np.arange(1, T)).all()
             for k, what in enumerate(("largest", "mean", "mean_alone")[: 3 - j]):
                 np.testing.assert_allclose(jacobians[what][r], np.nanmean(σ[name][..., k], 0), rtol=1e-4, atol=1e-7)
+
+
+S, TARGET_LENGTHS = 3, (4, 3)
+LSTM_DECODER = "model/cell@model.decoder.layer.layer.cell=lstm"
+DECODERS = {
+    name: of_model("encoder_decoder", RNN, f"model/decoder={name}", LSTM_DECODER)
+    for name in names("model/decoder")
+    if name != "transformer"
+}
+
+
+def padded(batch):
+    """Two rows with something in the padding of their sources and their targets, and without it."""
+    n_B1 = np.array(TARGET_LENGTHS)[:, None]
+    weights = (np.arange(5) < n_B1).astype(np.float32)
+    targets = np.where(weights > 0, np.resize(batch.targets, (2, 5)), 2)
+    inputs = np.pad(np.resize(batch.inputs, (2, S)), ((0, 0), (0, 1)), constant_values=1)
+    rows = [(inputs[b : b + 1, :S], targets[b : b + 1, :n]) for b, n in enumerate(TARGET_LENGTHS)]
+    return batch.replace(inputs=inputs, lengths=np.full(2, S), targets=targets, weights=weights), rows
+
+
+def decoder_by_hand(model, params):
+    """Its own steps of a recurrent decoder of one layer, whose carry is `layers`:
+
+    read(source_1S, targets_1T) -> its state at the start, and what it is told at each step
+    step(start, layers, x_1D) -> layers, [s_t; c_t]
+    """
+
+    def encode(model, source):
+        return model.decoder.start(model.encoder(model.inputs(source, train=False), train=False))
+
+    start = jax.jit(lambda source: model.apply({"params": params}, source, method=encode))
+
+    def read(source, targets):
+        return start(source), params["targets"]["E"]["embedding"][[[model.n_outputs, *targets[0, :-1]]]]
+
+    def step(start, layers, x_1D):
+        state, y_1F = model.apply(
+            {"params": params}, method=lambda model: model.decoder.step(start._replace(layer=layers), x_1D)
+        )
+        return state.layer, y_1F
+
+    return read, step
+
+
+def decoders_gradients_by_hand(model, params, rows):
+    """By row the norms of ∂L_T/∂s_t of C and h, and ∂s_t/∂s_{t−1} with what is read held fast, at each step."""
+    read, step = decoder_by_hand(model, params)
+
+    def core(s_S, read_1D):
+        layers = ((s_S[None, :F], s_S[None, F:]),)
+        layers, _ = model.apply({"params": params}, method=lambda model: model.decoder.core.step(layers, read_1D))
+        return jnp.concatenate(layers[0], -1)[0]
+
+    def loss(y_1F, target):
+        return -jax.nn.log_softmax(model.apply({"params": params}, y_1F, method="_say"))[0, target]
+
+    @jax.jit
+    def back(start, layers, x, cotangents):
+        (_, y), pull = jax.vjp(lambda layers: step(start, layers, x), layers)
+        read_1D = jnp.concatenate([x, y[:, F:]], -1)
+        return pull(cotangents)[0], jax.jacrev(core)(jnp.concatenate(layers[0], -1)[0], read_1D)
+
+    forth = jax.jit(step)
+    for source, targets in rows:
+        start, x_1TD = read(source, targets)
+        layers = [start.layer]
+        for x in x_1TD[0]:
+            out, y = forth(start, layers[-1], x[None])
+            layers.append(out)
+        last, dy = jax.grad(loss)(y, targets[0, -1]), jnp.zeros_like(y)
+        # After the last step h is said as it is; what was seen of the source hangs on the state before.
+        λ, norms, J = ((dy[:, :F], last[:, :F]),), [], []
+        for t in reversed(range(len(x_1TD[0]))):
+            norms.append([np.linalg.norm(leaf) for leaf in λ[0]])
+            first = t == len(x_1TD[0]) - 1
+            cotangents = (jax.tree.map(jnp.zeros_like, λ), last) if first else (λ, dy)
+            λ, j = back(start, layers[t], x_1TD[:, t], cotangents)
+            J.append(np.asarray(j, np.float64))
+        yield norms[::-1], J[:-1]
+
+
+@pytest.mark.parametrize("name", sparing(DECODERS, {"fixed", "context", "hard"}.__contains__))
+def test_a_decoders_gradients_equal_an_explicit_loop_of_vjps_over_its_own_steps(looked_at, name):
+    model, params_R, task, batch = looked_at(DECODERS[name])
+    (batch, rows), params = padded(batch), at(params_R, 0)
+    T = max(TARGET_LENGTHS)
+    norms, σ = np.full((2, T, 2), np.nan), np.full((2, T - 1, 2, 2), np.nan)
+    for b, (norms_T2, J) in enumerate(decoders_gradients_by_hand(model, params, rows)):
+        norms[b, T - len(norms_T2) :] = norms_T2
+        whole = np.eye(2 * F)
+        for k, j in enumerate(J):
+            whole = whole @ j
+            for part in range(2):
+                values = np.linalg.svd(whole.reshape(2, F, 2, F)[part, :, part], compute_uv=False)
+                σ[b, k, part] = values.max(), values.mean()
+    found = make_norms(model, task, batch)(params)["decoder layer 1"]
+    (of_decoder,) = [part for part in recurrent_parts(*given(model, params, batch)) if "decoder" in part.name]
+    jacobians = jacobian_norms(of_decoder, n_lags=9)
+    for part, name in enumerate(("C", "h")):
+        np.testing.assert_allclose(found[name], np.nanmean(norms, 0)[:, part], rtol=1e-4, atol=1e-7)
+        for k, what in enumerate(("largest", "mean")):
+            np.testing.assert_allclose(jacobians[name][what], np.nanmean(σ, 0)[:, part, k], rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.slow
+def test_a_transformer_decoders_gradients_equal_those_of_its_upper_layers_alone(looked_at):
+    model, params_R, task, batch = looked_at(of_model("encoder_decoder", RNN, "model/decoder=transformer"))
+    (batch, ((source, targets), _)), params = padded(batch), at(params_R, 0)
+    decoder, own = model.decoder, params["decoder"]["layers"]
+    inner = decoder.activation, decoder.norm, decoder.placement, 0.0
+    block = Block(decoder.mixer, decoder.source_attention, F, 4 * F, *inner)
+
+    @jax.jit
+    def by_hand(params):
+        def start(model):
+            encoding = model.encoder(model.inputs(source, train=False), train=False)
+            told = np.append(np.full((1, 1), model.n_outputs), targets[:, :-1], 1)
+            return model.decoder.start(encoding).memories, model.targets(told, train=False)
+
+        memories, y = model.apply({"params": params}, method=start)
+
+        def up(n, y):
+            of_layer, memory = jax.tree.map(lambda a: a[n], own), jax.tree.map(lambda a: a[:, n], memories)
+            return block.apply({"params": of_layer}, y, None, memory, None, train=False)[0]
+
+        def loss(y):
+            logits = model.apply({"params": params}, y, method=lambda model, y: model._say(model.decoder._leave(y)))
+            return -jax.nn.log_softmax(logits[0, -1])[targets[0, -1]]
+
+        y_1 = up(0, y)
+        y_2, pull = jax.vjp(partial(up, 1), y_1)
+        dy_2 = jax.grad(loss)(y_2)
+        return pull(dy_2)[0], dy_2
+
+    found = make_norms(model, task, first_rows(batch, 1))(params)
+    for n, dy_1TD in enumerate(by_hand(params)):
+        expected = np.linalg.norm(dy_1TD[0], axis=-1)
+        np.testing.assert_allclose(found[f"decoder layer {n + 1}"]["y"], expected, rtol=1e-4, atol=1e-7)
+
+
+BACK = {
+    "bilm": ("backward layer 1", of_model("bilm", RNN)),
+    "reverse": (
+        "layer 1 backward",
+        ("task=masked_lm", f"task.length={T}", "model=tagger", *SMALL, RNN, "model.encoder.layer.reverse=true"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sparing(BACK, {"bilm"}.__contains__))
+def test_what_reads_from_the_end_says_so_and_has_read_one_step_at_the_last(looked_at, name):
+    layer, case = BACK[name]
+    model, params_R, task, batch = looked_at(case)
+    batch = batch.replace(lengths=np.array([T, 4, 2]), weights=batch.weights * 0 + 1)
+    at_last = np.isin(np.arange(T), [1, 3, T - 1]).reshape(1, T, *[1] * (batch.weights.ndim - 2))
+    norm_T = make_norms(model, task, batch.replace(weights=batch.weights * at_last))(at(params_R, 0))[layer]["h"]
+    assert norm_T[-1] > 0 and (norm_T[:-1] == 0).all()
 
 
 def test_a_product_of_jacobians_keeps_its_bound_and_does_not_end_where_float32_does(looked_at):

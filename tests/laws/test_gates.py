@@ -4,20 +4,30 @@ import jax
 import numpy as np
 import pytest
 from sparing import sparing
-from test_analysis import CASES, ROWS, SPARED, T, at, looked_at, of_model  # noqa: F401 (a fixture)
+from test_analysis import (
+    CASES,
+    DECODERS,
+    LSTM_DECODER,
+    ROWS,
+    SPARED,
+    F,
+    T,
+    at,
+    decoder_by_hand,
+    given,
+    looked_at,  # noqa: F401 (a fixture)
+    of_model,
+    padded,
+)
 
 from seqlab.analysis.gates import Gates, Walked, describe, walk_gates
 from seqlab.analysis.gates_figure import choose_units
-from seqlab.analysis.probe import recurrent_parts
+from seqlab.analysis.recurrent_parts import recurrent_parts
 from seqlab.nn.gates import candidate, gate, watch_gates
-from seqlab.types import UserError, model_arguments
+from seqlab.types import UserError
 
 NAMES = {"LSTM": ("f", "i", "o", "C̃", "C", "h"), "GRU": ("z", "r", "h̃", "h"), "RNN": ("h",)}
 COSTLY = "model=encoder_decoder", "mixer=attention", "encoder=identity"
-
-
-def given(model, params, batch):
-    return model, params, model_arguments(model, batch)
 
 
 @pytest.mark.parametrize("name", sparing(CASES, [*SPARED, *COSTLY].__contains__))
@@ -30,8 +40,10 @@ def test_every_recurrent_layer_hands_out_its_gates_and_states(looked_at, name): 
             analysis(model, params_R, task, batch)
         return
     numbers, figures, pages, *_ = analysis(model, params_R, task, batch)
-    n = len(numbers["inputs"])
-    assert n == (T if batch.lengths is None else batch.lengths[1])
+    n_steps = {"inputs": T if batch.lengths is None else batch.lengths[1]}
+    if hasattr(model, "decoder"):
+        n_steps["targets"] = np.sum(batch.weights[1])
+    assert {side: len(numbers[side]) for side in n_steps} == n_steps
     assert [*numbers["values"]] == [part.name for part in parts] == [*numbers["saturation"]]
     assert {f"values_{part.name.replace(' ', '_')}" for part in parts} | {"saturation"} == {*figures}
     for part in parts:
@@ -42,7 +54,8 @@ def test_every_recurrent_layer_hands_out_its_gates_and_states(looked_at, name): 
         if cell.__name__ in NAMES:
             assert (*values,) == NAMES[cell.__name__]
         for what, a_TF in values.items():
-            assert a_TF.shape[0] == n and np.isfinite(a_TF).all() and a_TF.any()
+            side = "targets" if part.name.startswith("decoder") else "inputs"
+            assert a_TF.shape[0] == n_steps[side] and np.isfinite(a_TF).all() and a_TF.any()
             shares = saturation[what]
             if "left" in shares:
                 assert (a_TF > 0).all() and (a_TF < 1).all() and (shares["left"] + shares["right"] <= 1 + 1e-6).all()
@@ -61,7 +74,7 @@ def reader(overrides, looked_at):  # noqa: F811
         own = [
             part.layer.clone(reverse=part.reverse).apply({"params": part.params}, part.x_BTD, lengths) for part in parts
         ]
-        return [walk_gates(part, lengths) for part in parts], own
+        return [walk_gates(part) for part in parts], own
 
     return lambda lengths: read(np.array(lengths))
 
@@ -105,9 +118,46 @@ def test_a_gru_is_rebuilt_from_what_it_hands_out(looked_at, reset):  # noqa: F81
     np.testing.assert_allclose(h, (1 - z) * before + z * new, **CLOSE)
 
 
+# Also where the decoder alone is recurrent.
+LONELY = {"in a Transformer": of_model("encoder_decoder", "model/encoder=transformer", LSTM_DECODER)}
+
+
+@pytest.mark.parametrize("name", sparing(DECODERS | LONELY, {"fixed", "context", "soft", "hard"}.__contains__))
+def test_a_decoders_gates_equal_a_loop_by_hand_over_its_own_steps(looked_at, name):  # noqa: F811
+    model, params_R, task, batch = looked_at((DECODERS | LONELY)[name])
+    (batch, rows), params = padded(batch), at(params_R, 0)
+    read, step = decoder_by_hand(model, params)
+    step = jax.jit(step)
+    learned = params["decoder"]["core"]["layers_0"]["core"]["gates"]
+    by_row = []
+    for row in rows:
+        start, x_1TD = read(*row)
+        ((C, h),), seen = start.layer, []
+        for x in x_1TD[0]:
+            _, y = step(start, ((C, h),), x[None])
+            a = np.append(x, y[0, F:]) @ learned["kernel"] + h @ learned["recurrent_kernel"] + learned["bias"]
+            f, i, o = jax.nn.sigmoid(a.reshape(4, F)[:3])
+            c = np.tanh(a.reshape(4, F)[3])
+            C = f * C + i * c
+            h = o * np.tanh(C)
+            seen.append(dict(zip(NAMES["LSTM"], (f, i, o, c, C[0], h[0]), strict=True)))
+        by_row.append({name: np.array([of_step[name] for of_step in seen]) for name in NAMES["LSTM"]})
+    numbers, figures, *_ = Gates(rows=2, row=1, n_units=3)(model, params_R, task, batch)
+    assert numbers["targets"] == [
+        axis.get_text() for axis in figures["values_decoder_layer_1"].axes[5].get_xticklabels()
+    ]
+    for name, values in numbers["values"]["decoder layer 1"].items():
+        np.testing.assert_allclose(values, by_row[1][name], atol=1e-4)
+        all_steps, found = np.concatenate([of_row[name] for of_row in by_row]), numbers["saturation"]["decoder layer 1"]
+        np.testing.assert_allclose(found[name]["mean"][0], all_steps.mean(0), **CLOSE)
+        if "left" in found[name]:
+            np.testing.assert_allclose(found[name]["left"][0], (all_steps < 0.1).mean(0))
+            np.testing.assert_allclose(found[name]["right"][0], (all_steps > 0.9).mean(0))
+
+
 def test_shares_are_counted_over_real_steps():
     values = {"f": np.array([[0.05, 0.95, 0.5], [0.01, 0.99, 0.99]])[..., None], "h": np.full((2, 3, 1), -0.95)}
-    found = describe(Walked("layer 1", ("f",), ("h",), values), np.array([3, 1]))
+    found = describe(Walked("layer 1", ("f",), ("h",), values, np.array([3, 1])))
     assert {name: float(a[0]) for name, a in found["f"].items()} == pytest.approx(
         {"left": 0.5, "right": 0.25, "mean": 1.51 / 4}
     )

@@ -9,19 +9,20 @@ from seqlab.analysis.pages.page import write_data_page
 
 NOTE = (
     "Gates, candidates and states of each recurrent layer. Blue: above 0; orange: below; the deeper, the farther, up "
-    "to the greatest value of the map; near 0 it is blank. Point at a cell or a token, tap it, or use the arrow keys."
+    "to the greatest value of the map; near 0 it is blank. Beside a decoder's layer stands the target that is said at "
+    "the step. Point at a cell or a token, tap it, or use the arrow keys."
 )
 
 
 def write_gates(
     values: Mapping[str, Mapping[str, np.ndarray]],
     gates: Mapping[str, Sequence[str]],
-    tokens: Sequence[str],
+    tokens: Mapping[str, Sequence[str]],
     n_tokens: int,
     n_units: int,
     of: str,
 ) -> str:
-    """Write values_TF by layer and name as a page: the layer and the gate are chosen on it."""
+    """Write values_TF by layer and name, and tokens_T by layer, as a page: the layer and the gate are chosen on it."""
     layers, orders = [], []
     for layer, named in values.items():
         by, units = choose_units(named, gates[layer], n_units)
@@ -29,9 +30,9 @@ def write_gates(
             {"name": name, "limit": reach(a_TF[:n_tokens]), "values": np.round(a_TF[:n_tokens, units].T, 4).tolist()}
             for name, a_TF in named.items()
         ]
-        layers.append({"name": layer, "units": units.tolist(), "maps": maps})
+        layers.append({"name": layer, "tokens": [*tokens[layer][:n_tokens]], "units": units.tolist(), "maps": maps})
         orders.append(by)
     by = " or ".join(dict.fromkeys(orders))
     sorted_by = f"Sorted by the mean of {by}, the greatest at the top."
-    data = {"tokens": list(tokens[:n_tokens]), "layers": layers, "sorted": sorted_by}
+    data = {"layers": layers, "sorted": sorted_by}
     return write_data_page("Gates and states", f"{NOTE} {of.capitalize()}.", "gates", data)
