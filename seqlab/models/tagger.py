@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from seqlab.nn.dropout import Dropout, check_rate
 from seqlab.nn.masks import last_step, valid_mask
+from seqlab.nn.matrix import as_matrix
 from seqlab.types import Array, Encoding, require
 
 
@@ -100,7 +101,7 @@ class Tagger(nn.Module):
 
     def _say(self, y: Array) -> Array:
         if not self.tied:
-            return self.head(y)
+            return as_matrix(self.head, y)
         V, D = self.inputs.vocab_size, self.inputs.features
         require(
             (self.n_outputs, y.shape[-1]) == (V, D),

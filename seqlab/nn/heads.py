@@ -8,6 +8,7 @@ from seqlab.nn.attention import IMPLEMENTATIONS, Bias, Dropout, attend
 from seqlab.nn.checks import check_choice, check_positive
 from seqlab.nn.dropout import check_rate
 from seqlab.nn.masks import Sight
+from seqlab.nn.matrix import as_matrix
 from seqlab.nn.scores import ScaledDot
 from seqlab.types import Array, require
 
@@ -50,11 +51,18 @@ class MultiHead(nn.Module):
     def setup(self):
         K = self.features // self.n_heads
         G = self.n_kv_heads or self.n_heads
-        self.W_q = nn.DenseGeneral((self.n_heads, K), use_bias=self.bias)
-        self.W_k = nn.DenseGeneral((G, K), use_bias=self.bias)
-        self.W_v = nn.DenseGeneral((G, K), use_bias=self.bias)
-        self.W_o = nn.DenseGeneral(self.features, axis=(-2, -1), use_bias=self.bias)
+        self.W_q, self.W_k, self.W_v = (nn.Dense(n * K, use_bias=self.bias) for n in (self.n_heads, G, G))
+        self.W_o = nn.Dense(self.features, use_bias=self.bias)
         self.fit = self.score()
+
+    def split(self, W: nn.Module, x_BTD: Array) -> Array:
+        """W x, each head's part by itself, _BTHK."""
+        y_BTF = as_matrix(W, x_BTD)
+        return y_BTF.reshape(*y_BTF.shape[:2], -1, self.features // self.n_heads)
+
+    def merge(self, y_BTHK: Array) -> Array:
+        """W_o [y_1, …, y_H], _BTF."""
+        return as_matrix(self.W_o, y_BTHK.reshape(*y_BTHK.shape[:2], -1))
 
     def asked(self) -> bool:
         """Whether someone asks for the weights."""

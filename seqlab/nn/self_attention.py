@@ -77,8 +77,8 @@ class SelfAttention(MultiHead):
         real_BT = valid_mask(lengths_B, T)
         x_BTD = jnp.where(real_BT[..., None], x_BTD, 0)
         t_BT = jnp.arange(T)[None] if state is None else state.length_B[:, None] + jnp.arange(T)
-        q_BTHK = self.place.rotate(self.W_q(x_BTD), t_BT)
-        k_BSGK, v_BSGK = self.place.rotate(self.W_k(x_BTD), t_BT), self.W_v(x_BTD)
+        q_BTHK = self.place.rotate(self.split(self.W_q, x_BTD), t_BT)
+        k_BSGK, v_BSGK = self.place.rotate(self.split(self.W_k, x_BTD), t_BT), self.split(self.W_v, x_BTD)
         s_BS, valid_BS = t_BT, real_BT
         in_order = state is None or known_empty(state.length_B)
         if state is not None:
@@ -95,7 +95,7 @@ class SelfAttention(MultiHead):
         y_BTHK, weights_BHTS = self.average(q_BTHK, k_BSGK, v_BSGK, sight, bias=bias, train=train, asked=asked)
         if asked:
             self.sow("intermediates", "weights", weights_BHTS)
-        y_BTF = jnp.where(real_BT[..., None], self.W_o(y_BTHK), 0)
+        y_BTF = jnp.where(real_BT[..., None], self.merge(y_BTHK), 0)
         if state is not None:
             full_B = state.length_B > state.k_BGSK.shape[2]
             y_BTF = jnp.where(full_B[:, None, None], jnp.nan, y_BTF)

@@ -47,7 +47,7 @@ class SourceAttention(MultiHead):
 
     def memory(self, z_BSD: Array, lengths_B: Array | None = None) -> Memory:
         z_BSD, valid_BS = clear_source(z_BSD, lengths_B)
-        return Memory(self.W_k(z_BSD), self.W_v(z_BSD), valid_BS)
+        return Memory(self.split(self.W_k, z_BSD), self.split(self.W_v, z_BSD), valid_BS)
 
     def __call__(self, s_BTD: Array, memory: Memory, *, train: bool = False) -> Array:
         y_BTF, weights_BHTS = self.look(s_BTD, memory, train=train, asked=self.asked())
@@ -60,7 +60,8 @@ class SourceAttention(MultiHead):
         T, S = s_BTD.shape[1], memory.valid_BS.shape[1]
         sight = Sight(jnp.arange(T)[None], jnp.arange(S)[None], memory.valid_BS)
         k_BSGK, v_BSGK = memory.k_BSGK, memory.v_BSGK
-        y_BTHK, weights_BHTS = self.average(self.W_q(s_BTD), k_BSGK, v_BSGK, sight, train=train, asked=asked)
+        q_BTHK = self.split(self.W_q, s_BTD)
+        y_BTHK, weights_BHTS = self.average(q_BTHK, k_BSGK, v_BSGK, sight, train=train, asked=asked)
         # Nothing was looked at, and so the bias of W_o says nothing.
-        y_BTF = jnp.where(memory.valid_BS.any(1)[:, None, None], self.W_o(y_BTHK), 0)
+        y_BTF = jnp.where(memory.valid_BS.any(1)[:, None, None], self.merge(y_BTHK), 0)
         return y_BTF, weights_BHTS

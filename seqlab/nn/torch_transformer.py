@@ -125,8 +125,7 @@ def norm_shapes(name: str, features: int) -> Shapes:
 
 
 def attention(layer: SelfAttention | SourceAttention, w: StateDict) -> Params:
-    D, H = layer.features, layer.n_heads
-    K = D // H
+    D = layer.features
 
     def rows(key: str, part: int) -> Any:
         return jnp.asarray(w[key])[part * D : (part + 1) * D]
@@ -134,11 +133,10 @@ def attention(layer: SelfAttention | SourceAttention, w: StateDict) -> Params:
     params: dict[str, Params] = {}
     for part, name in enumerate("qkv"):
         W_FD = rows("in_proj_weight", part) if "in_proj_weight" in w else jnp.asarray(w[f"{name}_proj_weight"])
-        params[f"W_{name}"] = {"kernel": W_FD.T.reshape(-1, H, K)}
+        params[f"W_{name}"] = {"kernel": W_FD.T}
         if layer.bias:
-            params[f"W_{name}"]["bias"] = rows("in_proj_bias", part).reshape(H, K)
+            params[f"W_{name}"]["bias"] = rows("in_proj_bias", part)
     params["W_o"] = dense(w, "out_proj")
-    params["W_o"]["kernel"] = params["W_o"]["kernel"].reshape(H, K, D)
     return params
 
 

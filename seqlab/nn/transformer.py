@@ -13,6 +13,7 @@ from jax import lax
 from seqlab.nn.checks import check_choice, check_lengths, check_positive
 from seqlab.nn.dropout import Dropout, check_rate
 from seqlab.nn.masks import last_step, valid_mask
+from seqlab.nn.matrix import as_matrix
 from seqlab.nn.pointwise import gelu
 from seqlab.nn.positions import Positions
 from seqlab.nn.self_attention import known_empty
@@ -28,7 +29,7 @@ class FeedForward(nn.Module):
         y = W_2 φ(W_1 x)              relu, gelu
         y = W_2 (silu(W_1 x) ⊙ W_3 x) swiglu
 
-    Shapes   x_BTD -> y_BTD, with `d_ff` numbers inside; biases are left out of the formulas, and of swiglu.
+    Shapes   x_ND -> y_ND, with `d_ff` numbers inside; biases are left out of the formulas, and of swiglu.
     Source   Vaswani et al. 2017, arXiv:1706.03762, eq. 2; Shazeer 2020, arXiv:2002.05202, eq. 6.
     """
 
@@ -36,15 +37,15 @@ class FeedForward(nn.Module):
     activation: str
 
     @nn.compact
-    def __call__(self, x_BTD: Array) -> Array:
-        D = x_BTD.shape[-1]
+    def __call__(self, x_ND: Array) -> Array:
+        D = x_ND.shape[-1]
         if self.activation == "swiglu":
             W_1, W_3, W_2 = (
                 nn.Dense(n, use_bias=False, name=f"W_{i}") for i, n in ((1, self.d_ff), (3, self.d_ff), (2, D))
             )
-            return W_2(nn.silu(W_1(x_BTD)) * W_3(x_BTD))
+            return W_2(nn.silu(W_1(x_ND)) * W_3(x_ND))
         φ = nn.relu if self.activation == "relu" else gelu
-        return nn.Dense(D, name="W_2")(φ(nn.Dense(self.d_ff, name="W_1")(x_BTD)))
+        return nn.Dense(D, name="W_2")(φ(nn.Dense(self.d_ff, name="W_1")(x_ND)))
 
 
 class Block(nn.Module):
@@ -79,11 +80,12 @@ class Block(nn.Module):
     def __call__(
         self, x_BTD: Array, state: Any, memory: Any, lengths_B: Array | None, *, train: bool
     ) -> tuple[Array, Any]:
-        def add(n: int, f: Callable[[Array], Array], x_BTD: Array) -> Array:
-            norm = self.norms[n]
-            if self.placement == "pre":
-                return x_BTD + self.drop(f(norm(x_BTD)), train=train)
-            return norm(x_BTD + self.drop(f(x_BTD), train=train))
+        def over_time(f: Callable[[Array], Array]) -> Callable[[Array], Array]:
+            return lambda x_ND: f(x_ND.reshape(x_BTD.shape)).reshape(x_ND.shape)
+
+        def add(n: int, f: Callable[[Array], Array], x_ND: Array) -> Array:
+            norm, drop = self.norms[n], over_time(partial(self.drop, train=train))
+            return x_ND + drop(f(norm(x_ND))) if self.placement == "pre" else norm(x_ND + drop(f(x_ND)))
 
         def mix(x_BTD: Array) -> Array:
             nonlocal state
@@ -91,10 +93,14 @@ class Block(nn.Module):
             state = None if state is None else encoding.state
             return encoding.y_BTF
 
-        x_BTD = add(0, mix, x_BTD)
+        def ask(x_BTD: Array) -> Array:
+            return self.source(x_BTD, memory, train=train)
+
+        # One matrix throughout, for the reason that `as_matrix` gives; what looks along time turns it back.
+        x_ND = add(0, over_time(mix), x_BTD.reshape(-1, self.features))
         if self.make_source is not None:
-            x_BTD = add(1, lambda x_BTD: self.source(x_BTD, memory, train=train), x_BTD)
-        return add(-1, self.feed_forward, x_BTD), state
+            x_ND = add(1, over_time(ask), x_ND)
+        return add(-1, self.feed_forward, x_ND).reshape(x_BTD.shape), state
 
 
 class TransformerState(NamedTuple):
@@ -239,4 +245,4 @@ class Transformer(nn.Module):
         return x_BTD
 
     def _leave(self, x_BTD: Array) -> Array:
-        return self.last_norm(x_BTD) if self.placement == "pre" else x_BTD
+        return as_matrix(self.last_norm, x_BTD) if self.placement == "pre" else x_BTD
