@@ -12,6 +12,7 @@ from hydra.utils import instantiate
 from seqlab.data.vocabulary import Vocabulary
 from seqlab.models.bilm import BiLM, reverse_rows
 from seqlab.models.tagger import Tagger
+from seqlab.nn.matrix import as_matrix
 from seqlab.nn.scalar_mix import ScalarMix
 from seqlab.training.checkpoint import Checkpoints
 from seqlab.training.run_directory import read_config
@@ -94,7 +95,7 @@ class PretrainedInputs(nn.Module):
         D = layers[-1].shape[-1]
         mixed = [h for h in layers if h.shape[-1] == D]
         x = self.mix(mixed) if len(mixed) > 1 else mixed[0]
-        return x if self.features in (None, D) else self.W(x)
+        return x if self.features in (None, D) else as_matrix(self.W, x)
 
 
 def pretrained(

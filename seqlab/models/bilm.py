@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from seqlab.nn.dropout import Dropout, check_rate
 from seqlab.nn.masks import valid_mask
+from seqlab.nn.matrix import as_matrix
 from seqlab.types import Array, require
 
 
@@ -45,7 +46,7 @@ class BiLM(nn.Module):
 
     def __call__(self, inputs: Array, lengths_B: Array | None = None, *, train: bool) -> Array:
         both = self.encode(inputs, lengths_B, train=train)
-        logits_BTV = jnp.concatenate([self.head(self.drop(y_BTF, train=train)) for y_BTF in both], -1)
+        logits_BTV = jnp.concatenate([as_matrix(self.head, self.drop(y_BTF, train=train)) for y_BTF in both], -1)
         return jnp.where(valid_mask(lengths_B, inputs.shape[1])[..., None], logits_BTV, 0)
 
     def encode(self, inputs: Array, lengths_B: Array | None = None, *, train: bool) -> tuple[Array, Array]:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from seqlab.models.teacher import Always
 from seqlab.nn.dropout import Dropout, check_rate
 from seqlab.nn.inputs import TokenInputs
+from seqlab.nn.matrix import as_matrix
 from seqlab.nn.reinforce import reinforce_loss
 from seqlab.nn.rows import row_keys
 from seqlab.types import Array, Encoding, require
@@ -128,7 +129,7 @@ class EncoderDecoder(nn.Module):
 
     def _say(self, y: Array) -> Array:
         if not self.tied:
-            return self.head(y)
+            return as_matrix(self.head, y)
         require(
             y.shape[-1] == self.target_features,
             f"EncoderDecoder got tied=true, but the decoder gives out {y.shape[-1]} features and the table of the "

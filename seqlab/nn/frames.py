@@ -41,4 +41,4 @@ class FrameInputs(nn.Module):
         image_BTHWC = jnp.where(mask_BT1[..., None, None], video_BTHWC, 0)
         y_NPF = self.frame(image_BTHWC.reshape(B * T, *image), train=train)
         y_NF = y_NPF.mean(1) if self.merge == "mean" else y_NPF.reshape(B * T, -1)
-        return jnp.where(mask_BT1, nn.Dense(self.features, name="W")(y_NF.reshape(B, T, -1)), 0)
+        return jnp.where(mask_BT1, nn.Dense(self.features, name="W")(y_NF).reshape(B, T, -1), 0)

@@ -7,6 +7,7 @@ from seqlab.nn.checks import check_kind
 from seqlab.nn.dropout import Dropout, check_rate
 from seqlab.nn.initializers import Initializer
 from seqlab.nn.masks import valid_mask
+from seqlab.nn.matrix import as_matrix
 from seqlab.types import Array, require
 
 
@@ -81,7 +82,7 @@ class LinearInputs(nn.Module):
         check_kind("LinearInputs", u_BTD, "vectors")
         mask_BT1 = valid_mask(lengths_B, u_BTD.shape[1])[..., None]
         # Before the product, or NaN times a zero cotangent would reach the gradient of W; after it because of b.
-        x_BTF = nn.Dense(self.features, name="W")(jnp.where(mask_BT1, u_BTD, 0))
+        x_BTF = as_matrix(nn.Dense(self.features, name="W"), jnp.where(mask_BT1, u_BTD, 0))
         return jnp.where(mask_BT1, x_BTF, 0)
 
 

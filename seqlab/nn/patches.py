@@ -6,6 +6,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from seqlab.nn.checks import check_images, check_positive
+from seqlab.nn.matrix import as_matrix
 from seqlab.types import Array, require
 
 
@@ -43,7 +44,7 @@ class Patches(nn.Module):
             f"{nearest} × {nearest}",
         )
         p_BHWhwC = image_BHWC.reshape(B, H // P, P, W // P, P, C).swapaxes(2, 3)
-        x_BTD = nn.Dense(self.features, name="W")(p_BHWhwC.reshape(B, -1, P * P * C))
+        x_BTD = as_matrix(nn.Dense(self.features, name="W"), p_BHWhwC.reshape(B, -1, P * P * C))
         if not self.class_token:
             return x_BTD
         x_class_D = self.param("x_class", nn.initializers.zeros_init(), (self.features,))

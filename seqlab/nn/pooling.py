@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from seqlab.nn.masks import valid_mask
+from seqlab.nn.matrix import as_matrix
 from seqlab.types import Array, Encoding, require
 
 
@@ -92,7 +93,7 @@ class AttentionPool(nn.Module):
     def __call__(self, encoding: Encoding, lengths_B: Array | None = None) -> Array:
         mask_BT = valid_mask(lengths_B, encoding.y_BTF.shape[1])
         y_BTF = jnp.where(mask_BT[..., None], encoding.y_BTF, 0)
-        u_BTF = jnp.tanh(nn.Dense(self.features, name="W")(y_BTF))
+        u_BTF = jnp.tanh(as_matrix(nn.Dense(self.features, name="W"), y_BTF))
         e_BT = nn.Dense(1, use_bias=False, name="v")(u_BTF)[..., 0]
         a_BT = _masked_softmax(e_BT, mask_BT)
         self.sow("intermediates", "a_BT", a_BT)

@@ -13,6 +13,7 @@ from seqlab.nn.cell import Cell
 from seqlab.nn.checks import check_choice, check_lengths, check_positive
 from seqlab.nn.dropout import Dropout, check_rate, dropout_mask, zoneout_masks, zoneout_rates
 from seqlab.nn.masks import last_step, valid_mask
+from seqlab.nn.matrix import as_matrix
 from seqlab.nn.recurrence import Given, recurrence, settle
 from seqlab.types import Array, Encoding, UserError, require
 
@@ -248,5 +249,5 @@ class Stack(nn.Module):
 
     def _read(self, n: int, y: Array, train: bool) -> Array:
         """What layer n reads of y."""
-        y = self.norms[n](y) if self.norm else y
+        y = as_matrix(self.norms[n], y) if self.norm else y
         return self.drops[n - 1](y, train=train) if n > 0 else y
