@@ -77,7 +77,7 @@ def show(directory: Path) -> None:
                 mirrors.update()
             require(board.returncode == 0, f"TensorBoard has ended by itself, with exit code {board.returncode}")
         finally:
-            board.send_signal(signal.SIGINT)
+            board.terminate()
             board.wait()
             mirrors.close()
 
@@ -88,15 +88,14 @@ def main() -> None:
         prog="python -m seqlab.dashboard", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("directory", nargs="?", default=RUNS, metavar="DIR", type=Path)
-    for end in (signal.SIGTERM, signal.SIGHUP):
+    # Ctrl-C too: a shell that starts it in the background has it ignored.
+    for end in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(end, lambda *_: sys.exit(0))
     try:
         show(parser.parse_args().directory)
     except UserError as error:
         print(error, file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        pass
 
 
 if __name__ == "__main__":

@@ -180,7 +180,9 @@ def test_the_server_has_every_value_and_ends_with_ctrl_c(tmp_path):
     record = begin(tmp_path / "runs" / "one")
     for event in events(2, 3, 5):
         record.log(event)
-    command = [sys.executable, "-m", "seqlab.dashboard", str(tmp_path / "runs")]
+    # As a shell starts it in the background: with Ctrl-C ignored.
+    shell = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
+    command = [*shell, sys.executable, "-m", "seqlab.dashboard", str(tmp_path / "runs")]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     url = next(found[1] for line in process.stderr if (found := re.search(r"at (http://127\.0\.0\.1:\d+)/", line)))
