@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from seqlab.build import Parts, build
 from seqlab.data.learned import require_learned
 from seqlab.training.checkpoint import Checkpoints
+from seqlab.training.devices import start
 from seqlab.training.programs import Programs
 from seqlab.training.run_directory import read_config
 from seqlab.training.settings import require_choice
@@ -21,6 +22,15 @@ class Restored(NamedTuple):
     parts: Parts
     programs: Programs
     state: State
+
+
+def open_run(directory: str | Path, checkpoint: str = "best") -> Restored:
+    """A run for a notebook or a script of one's own, on the devices that it was trained on.
+
+    Raises   UserError as `restore`.
+    """
+    config = OmegaConf.create({**read_config(Path(directory)), "run": str(directory), "checkpoint": checkpoint})
+    return restore(config, start(config.trainer.cpu_devices))
 
 
 def restore(config: DictConfig, devices: list[jax.Device]) -> Restored:

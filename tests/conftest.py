@@ -4,6 +4,10 @@ import functools
 import os
 from pathlib import Path
 
+import seqlab  # noqa: F401  (before JAX, which sets a log level where there is none)
+
+# isort: split
+
 import hydra
 import jax
 import pytest

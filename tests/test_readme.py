@@ -19,8 +19,8 @@ BLOCKS = re.findall(r"<!-- tests: (.*?) -->\n```(\w+)\n(.*?)```", (ROOT / "READM
 COMMANDS = [
     pytest.param(how, command, id=command, marks=[] if how.startswith("quick") else pytest.mark.slow)
     for how, language, text in BLOCKS
-    if language == "bash" and not how.startswith("skip") and "in a clone" not in how
-    for command in text.splitlines()
+    if not how.startswith(("skip", "file")) and "in a clone" not in how
+    for command in (text.splitlines() if language == "bash" else [shlex.join(["python", "-c", text])])
 ]
 
 

@@ -18,14 +18,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
-from omegaconf import OmegaConf
 
 from seqlab.analysis.figures import COLOURS
 from seqlab.evaluation.evaluate import finalise
 from seqlab.evaluation.interval import interval
 from seqlab.files import read_json
-from seqlab.restore import restore
-from seqlab.training.devices import start
+from seqlab.restore import open_run
 from seqlab.training.step import make_measure
 
 RUNS = Path("runs/seq2seq_attention_study")
@@ -52,9 +50,7 @@ def train(name: str) -> Path:
 
 def measure(directory: Path) -> np.ndarray:
     """The share of rows of each length that are right at every step, for each replica."""
-    config = OmegaConf.create({**OmegaConf.load(directory / "config.yaml"), "run": str(directory)})
-    config.checkpoint = "latest"
-    parts, _, state = restore(config, start("auto"))
+    parts, _, state = open_run(directory, "latest")
     accuracy_LR = []
     for length in LENGTHS:
         task = dataclasses.replace(parts.task, min_symbols=length, n_symbols=length, n_eval=N_ROWS)  # type: ignore
