@@ -129,12 +129,37 @@ def test_how_much_of_a_long_row_is_shown_is_told(browser, tmp_path):
         told.append(browser.evaluate("document.querySelector('main > p').innerText"))
         assert browser.evaluate("document.querySelectorAll('.line:last-child .token').length") == 128
     assert told == [
-        "Shown: the first 128 of 131 steps. What lies beyond is left out.",
+        "Shown: the first 128 of 131 steps. What lies beyond is not drawn.",
         "Shown: the first 128 of 131 steps that look and the first 128 of 150 steps that are looked at. What lies "
-        "beyond is left out.",
-        "Shown: the first 128 of 150 steps that are looked at. What lies beyond is left out.",
+        "beyond is not drawn.",
+        "Shown: the first 128 of 150 steps that are looked at. What lies beyond is not drawn.",
         "",
     ]
+    assert browser.complaints == []
+
+
+def test_what_is_looked_at_most_is_told_of_whole_rows(browser, tmp_path):
+    names = [f"t{k}" for k in range(150)]
+    w = np.random.default_rng(3).dirichlet(np.ones(150), (H, 150))
+    w[:, 5, [140, 2, 3]], w[:, 145, 7] = [2, 0.7, 0.6], [3, 1]
+    layers = [
+        describe_layer("encoder layer 1", w, names, names, True),
+        describe_layer("decoder", w, names, names, False),
+    ]
+    (tmp_path / "most.html").write_text(write_attention(layers, "row 0"), encoding="utf-8")
+    browser.open(tmp_path / "most.html", width=1280)
+    for n in (0, 1):
+        choose_layer(browser, n)
+        point_token(browser, 5)
+        told = browser.evaluate("document.querySelector('output').textContent")
+        assert told == "“t5” (5) looks most at “t140” (140) 2.000 (not shown), “t2” (2) 0.700, “t3” (3) 0.600"
+    point_token(browser, 7, 1)
+    told = browser.evaluate("document.querySelector('output').textContent")
+    assert told.startswith("“t7” (7) is looked at most by “t145” (145) 3.000 (not shown), ")
+    press(browser, "average")
+    point_token(browser, 7, 1)
+    told = browser.evaluate("document.querySelector('output').textContent")
+    assert told.startswith("“t7” (7) is looked at most by “t145” (145) 2.000 (not shown), "), told
     assert browser.complaints == []
 
 

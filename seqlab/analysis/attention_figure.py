@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqlab.analysis.findings import colour, dress
+from seqlab.analysis.tokens import tell_cut
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,6 +23,12 @@ def roll_out(averaged_NTT: list[np.ndarray]) -> np.ndarray:
         mixed_TT = (w_TT + np.eye(len(w_TT))) / 2
         R_TT = mixed_TT / mixed_TT.sum(-1, keepdims=True) @ R_TT
     return R_TT
+
+
+def tell_cut_of(w_HTS: np.ndarray, n: int, is_self: bool) -> str:
+    """What of a map is shown where the first n steps are; nothing of a short one."""
+    _, T, S = w_HTS.shape
+    return tell_cut(n, *[(T, "steps")] if is_self else [(T, "steps that look"), (S, "steps that are looked at")])
 
 
 def draw_maps(maps: Maps, rows: list[str], columns: list[str], n_tokens: int, is_source: bool) -> "Figure":

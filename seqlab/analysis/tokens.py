@@ -35,6 +35,11 @@ def show(token: str) -> str:
     return "".join(SHOWN.get(character, character) for character in token) or "<>"
 
 
+def tell_cut(n: int, *of: tuple[int, str]) -> str:
+    """Say what is shown where of so many steps, or whatever each is, the first n are; nothing of what is whole."""
+    return " and ".join(f"the first {n} of {n_all} {what}" for n_all, what in of if n_all > n)
+
+
 def _decode(task: Any, ids: Iterable[int], eos: int | None = None) -> list[str]:
     if not hasattr(task, "decode_target"):
         return [str(i) for i in ids]

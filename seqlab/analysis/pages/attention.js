@@ -8,17 +8,19 @@ const cut = make("p", { className: "faint" });
 const lines = make("div");
 const map = makeMap("weights: each row is a step that looks, each column one that is looked at", (t, s) => mark(t, s));
 const heads = makeButtons("Head", (n) => { head = n; showHead(); });
-let looking, seen;
+let rows, columns, looking, seen;
 
 function showLayer(n) {
   layer = data.layers[n];
   head = Math.min(head, layer.heads.length - 1);
-  marked = [Math.min(marked[0], layer.rows.length - 1), null];
+  rows = layer.rows.slice(0, layer.shown[0]);
+  columns = layer.columns.slice(0, layer.shown[1]);
+  marked = [Math.min(marked[0], rows.length - 1), null];
   heads.show(layer.heads, head);
   cut.textContent = layer.cut;
   cut.hidden = !layer.cut;
-  seen = makeLine(layer.columns, layer.self ? (t) => mark(t, null) : (s) => markSeen(s));
-  looking = layer.self ? null : makeLine(layer.rows, (t) => mark(t, null));
+  seen = makeLine(columns, layer.self ? (t) => mark(t, null) : (s) => markSeen(s));
+  looking = layer.self ? null : makeLine(rows, (t) => mark(t, null));
   const title = (text) => make("p", { className: "faint", textContent: text });
   lines.replaceChildren(...(layer.self
     ? [title("Point at a token: what it looks at stands out."), seen.box]
@@ -28,31 +30,32 @@ function showLayer(n) {
 }
 
 function showHead() {
-  map.show({
-    rows: layer.rows, columns: layer.columns, strength: (t, s) => strength(weight(t, s)),
-  });
+  map.show({ rows, columns, strength: (t, s) => strength(weight(t, s)) });
   mark(...marked);
 }
 
 function mark(t, s) {
   marked = [t, s];
   map.mark(t, s);
-  const row = layer.columns.map((_, k) => weight(t, k));
+  const row = columns.map((_, k) => weight(t, k));
   seen.paint(row.map(strength), layer.self ? t : s);
   if (looking) looking.paint(null, t);
-  const most = row.map((w, k) => [w, k]).sort((a, b) => b[0] - a[0]).slice(0, 3).filter(([w]) => w > 0);
-  const list = most.map(([w, k]) => `${name(layer.columns, k)} ${w.toFixed(3)}`).join(", ");
   told.textContent = s === null
-    ? `${name(layer.rows, t)} looks most at ${list || "nothing"}`
-    : `${name(layer.rows, t)} looks at ${name(layer.columns, s)}: ${weight(t, s).toFixed(4)}`;
+    ? `${name(rows, t)} looks most at ${list(layer.looks[head][t], layer.columns, columns.length)}`
+    : `${name(rows, t)} looks at ${name(columns, s)}: ${weight(t, s).toFixed(4)}`;
+}
+
+// The greatest of a whole row, of which the first `shown` are drawn.
+function list(most, names, shown) {
+  const told = most.map(([k, w]) => `${name(names, k)} ${w.toFixed(3)}${k < shown ? "" : " (not shown)"}`);
+  return told.join(", ") || "nothing";
 }
 
 function markSeen(s) {
-  const column = layer.rows.map((_, t) => weight(t, s));
+  const column = rows.map((_, t) => weight(t, s));
   looking.paint(column.map(strength), null);
   seen.paint(null, s);
-  const t = column.indexOf(Math.max(...column));
-  told.textContent = `${name(layer.columns, s)} is looked at most by ${name(layer.rows, t)}: ${column[t].toFixed(4)}`;
+  told.textContent = `${name(columns, s)} is looked at most by ${list(layer.looked[head][s], layer.rows, rows.length)}`;
 }
 
 main.append(

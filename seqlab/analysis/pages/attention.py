@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from seqlab.analysis.attention_figure import tell_cut_of
 from seqlab.analysis.pages.page import write_data_page
 
 N_TOKENS = 128
+N_GREATEST = 3
 NOTE = (
     "Who looks at whom, by layer and head. The deeper the colour, the greater the weight; blank: not looked at. Point "
     "at a token or at a cell, tap it, or use the arrow keys."
@@ -19,25 +21,39 @@ def describe_layer(
 ) -> dict[str, Any]:
     """What the page is told of a layer: each head, and their average where there are several.
 
+    The weights are those of the first `N_TOKENS` steps; what is looked at most is found in whole rows.
+
     Shapes   w_HTS, of T rows that look, named or not, at S columns.
     """
-    _, T, S = w_HTS.shape
-    cut = _say_cut(T, S, is_self)
-    w_HTS = w_HTS[:, :N_TOKENS, :N_TOKENS]
     H, T, S = w_HTS.shape
+    cut = tell_cut_of(w_HTS, N_TOKENS, is_self)
     heads = [str(h + 1) for h in range(H)]
     if H > 1:
         heads, w_HTS = [*heads, "average"], np.concatenate([w_HTS, w_HTS.mean(0, keepdims=True)])
     named = [list(names[:n]) if names else [str(k) for k in range(n)] for names, n in ((rows, T), (columns, S))]
-    told = {"name": name, "self": is_self, "heads": heads, "rows": named[0], "columns": named[1], "cut": cut}
-    return told | {"weights": np.round(w_HTS.astype(float), 4).tolist()}
+    w_Hts = np.round(w_HTS[:, :N_TOKENS, :N_TOKENS].astype(float), 4)
+    return {
+        "name": name,
+        "self": is_self,
+        "heads": heads,
+        "rows": named[0],
+        "columns": named[1],
+        "shown": w_Hts.shape[1:],
+        "weights": w_Hts.tolist(),
+        "looks": _greatest(w_HTS[:, :N_TOKENS]),
+        "looked": _greatest(w_HTS[:, :, :N_TOKENS].swapaxes(1, 2)),
+        "cut": f"Shown: {cut}. What lies beyond is not drawn." if cut else "",
+    }
 
 
-def _say_cut(T: int, S: int, is_self: bool) -> str:
-    """What of a long row is shown; nothing of a short one."""
-    several = ((T, "steps"),) if is_self else ((T, "steps that look"), (S, "steps that are looked at"))
-    told = [f"the first {N_TOKENS} of {n} {what}" for n, what in several if n > N_TOKENS]
-    return f"Shown: {' and '.join(told)}. What lies beyond is left out." if told else ""
+def _greatest(w_HTS: np.ndarray) -> list[list[list[tuple[int, float]]]]:
+    """Of each row of each head the places of the greatest weights, and these."""
+    places_HTK = np.argsort(-w_HTS, axis=-1, kind="stable")[..., :N_GREATEST]
+    w_HTK = np.round(np.take_along_axis(w_HTS, places_HTK, -1).astype(float), 4)
+    return [
+        [[(s, w) for s, w in zip(*of_row, strict=True) if w > 0] for of_row in zip(*of_head, strict=True)]
+        for of_head in zip(places_HTK.tolist(), w_HTK.tolist(), strict=True)
+    ]
 
 
 def write_attention(layers: Sequence[dict[str, Any]], of: str) -> str:
