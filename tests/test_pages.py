@@ -172,8 +172,13 @@ def test_gates_are_told_by_layer_and_unit(browser, pages):
     choose_layer(browser, 1)
     by_f = np.argsort(-VALUES.mean(0))
     assert point(browser, 3, 0) == f"unit {by_f[3]} at “{NASTY[-1]}” (0): f = {VALUES[0, by_f[3]]:.4f}"
+    deepest = "document.querySelector('main > p:nth-last-of-type(1)').textContent"
+    assert browser.evaluate(deepest) == "The deepest colour is that of |f| = 1.00 and of all beyond."
     press(browser, "C")
     assert point(browser, 4, 0).endswith(f": C = {STATES[0, by_f[4]]:.4f}")
+    limit = np.quantile(np.abs(STATES), 0.95)
+    assert 1 < limit < np.abs(STATES).max()
+    assert browser.evaluate(deepest) == f"The deepest colour is that of |C| = {limit:.2f} and of all beyond."
     assert browser.complaints == []
 
 

@@ -56,7 +56,9 @@ def draw_values(
         )
         axis.set_yticks([])
         axis.set_ylabel(f"${_tex(name)}_t$", rotation=0, ha="right", va="center", fontsize=11)
-        bar = figure.colorbar(image, ax=axis, aspect=10, pad=0.01, extend="both" if limit > 1 else "neither")
+        bar = figure.colorbar(
+            image, ax=axis, aspect=10, pad=0.01, extend="both" if np.abs(shown).max() > limit else "neither"
+        )
         bar.ax.tick_params(labelsize=7)
     turn = 90 if max(map(len, tokens[:T])) > 1 else 0
     axes[-1].set_xticks(range(T), tokens[:T], fontsize=7, rotation=turn)

@@ -2,6 +2,7 @@ let layer = data.layers[0], at = 0, marked = [0, 0];
 const strength = (u, t) => layer.maps[at].values[u][t] / layer.maps[at].limit;
 
 const told = make("output");
+const deepest = make("p", { className: "faint" });
 const map = makeMap("values: each row is a unit, each column a step", (u, t) => mark(u, t));
 const values = makeButtons("Value", (n) => { at = n; showValues(); });
 const box = make("div");
@@ -19,6 +20,8 @@ function showLayer(n) {
 }
 
 function showValues() {
+  const { name: what, limit } = layer.maps[at];
+  deepest.textContent = `The deepest colour is that of |${what}| = ${limit.toFixed(2)} and of all beyond.`;
   map.show({ rows: layer.units.map(String), columns: layer.tokens, strength, height: 13 });
   mark(...marked);
 }
@@ -34,7 +37,7 @@ function mark(u, t) {
 main.append(
   makeSelect("Layer", data.layers.map((each) => each.name), showLayer), values.box, told,
   make("h2", { textContent: "Tokens, by the marked unit" }), box, make("h2", { textContent: "Units" }),
-  make("p", { className: "faint", textContent: data.sorted }), map.box,
+  make("p", { className: "faint", textContent: data.sorted }), deepest, map.box,
 );
 main.middle = map.middle;
 showLayer(0);

@@ -8,8 +8,8 @@ from seqlab.analysis.gates_figure import choose_units, reach
 from seqlab.analysis.pages.page import write_data_page
 
 NOTE = (
-    "Gates, candidates and states of each recurrent layer. Blue: above 0; orange: below; the deeper, the farther, up "
-    "to the greatest value of the map; near 0 it is blank. Beside a decoder's layer stands the target that is said at "
+    "Gates, candidates and states of each recurrent layer. Blue: above 0; orange: below; the deeper, the farther; near "
+    "0 it is blank. Beside a decoder's layer stands the target that is said at "
     "the step. Point at a cell or a token, tap it, or use the arrow keys."
 )
 
