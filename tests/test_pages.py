@@ -169,6 +169,11 @@ def test_gates_are_told_by_layer_and_unit(browser, pages):
     assert point(browser, 1, 2) == f"unit {by_h[1]} at “{NASTY[2]}” (2): h = {STATES[2, by_h[1]]:.4f}"
     reached = np.clip(STATES[:, by_h[1]] / np.quantile(np.abs(STATES), 0.95), -1, 1)
     np.testing.assert_allclose(weights_of_line(browser), reached, atol=1e-3)
+    notes = "[...document.querySelectorAll('main > p')].slice(0, 2).map((p) => p.textContent)"
+    assert browser.evaluate(notes) == [
+        "Beside each step stands the input that is read at the step.",
+        f"Shown: its {F} units in the order of the mean of h, the greatest at the top.",
+    ]
     choose_layer(browser, 1)
     by_f = np.argsort(-VALUES.mean(0))
     assert point(browser, 3, 0) == f"unit {by_f[3]} at “{NASTY[-1]}” (0): f = {VALUES[0, by_f[3]]:.4f}"
@@ -179,6 +184,21 @@ def test_gates_are_told_by_layer_and_unit(browser, pages):
     limit = np.quantile(np.abs(STATES), 0.95)
     assert 1 < limit < np.abs(STATES).max()
     assert browser.evaluate(deepest) == f"The deepest colour is that of |C| = {limit:.2f} and of all beyond."
+    assert browser.complaints == []
+
+
+def test_how_many_steps_and_units_are_shown_is_told(browser, tmp_path):
+    page = write_gates(
+        {"decoder layer 1": {"h": STATES}}, {"decoder layer 1": ()}, {"decoder layer 1": NASTY}, 4, 3, ""
+    )
+    (tmp_path / "few.html").write_text(page, encoding="utf-8")
+    browser.open(tmp_path / "few.html", width=1280)
+    assert browser.evaluate("[...document.querySelectorAll('main > p')].map((p) => p.textContent)") == [
+        "Beside each step stands the target that is said at the step. Shown: the first 4 of 7 steps. What lies beyond "
+        "is not drawn.",
+        "Shown: 3 of its 5 units, evenly spaced in the order of the mean of h, the greatest at the top.",
+        f"The deepest colour is that of |h| = {np.quantile(np.abs(STATES[:4]), 0.95):.2f} and of all beyond.",
+    ]
     assert browser.complaints == []
 
 

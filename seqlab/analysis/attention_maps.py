@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from flax.traverse_util import flatten_dict
 
-from seqlab.analysis.attention_figure import draw_heads, draw_maps, draw_rollout, roll_out
+from seqlab.analysis.attention_figure import draw_heads, draw_maps, draw_rollout, roll_out, tell_cut_of
 from seqlab.analysis.attention_pictures import draw_over_picture, picture_of
 from seqlab.analysis.findings import Findings, caption, first_rows, replicas
 from seqlab.analysis.pages.attention import describe_layer, write_attention
@@ -82,12 +82,16 @@ class AttentionMaps:
                 columns = rows if kind == "self" else inputs
                 cut = {layer: np.round(crop(w, rows, columns), 6) for layer, w in layers.items()}
                 file = f"{stack}_{kind}_attention"
+                first = tell_cut_of(next(iter(cut.values())), self.n_tokens, kind == "self")
+                note = "; ".join(filter(None, (of, first, "white: not looked at")))
                 numbers["maps"] |= cut
                 figures[file] = draw_maps(cut, told(rows), told(columns), self.n_tokens, kind == "source")
+                caption(figures[file], note)
                 page += [describe_layer(layer, w, rows, columns, kind == "self") for layer, w in cut.items()]
                 if kind == "self":
                     R_TT = numbers["rollout"][stack] = roll_out([w.mean(0) for w in cut.values()])
                     figures[f"{file}_rolled_out"] = draw_rollout(cut, told(rows), self.n_tokens)
+                    caption(figures[f"{file}_rolled_out"], note)
                     page.append(describe_layer(f"{stack} rolled out", R_TT[None], rows, columns, True))
                 if picture is not None and (kind == "source" or stack == "encoder"):
                     figure = draw_over_picture(picture, cut, told(rows), kind == "self", has_class, of)
@@ -96,8 +100,6 @@ class AttentionMaps:
             layer: {name: np.stack([describe_heads(m[layer], batch, layer)[name] for m in maps_R]) for name in first}
             for layer, first in ((layer, describe_heads(w, batch, layer)) for layer, w in maps_R[0].items())
         }
-        for figure in figures.values():
-            caption(figure, f"{of}; white: not looked at")
         figures |= over | {"heads": draw_heads(numbers["heads"])}
         return Findings(numbers, figures, {"attention": write_attention(page, of)})
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from seqlab.analysis.attention_figure import roll_out
 from seqlab.analysis.findings import caption
+from seqlab.analysis.tokens import tell_cut
 from seqlab.types import Batch
 
 if TYPE_CHECKING:
@@ -64,7 +65,9 @@ def draw_over_picture(
         return None
     panels = of_heads(maps, grid) if is_self else {layer: (words, w.mean(0)) for layer, w in maps.items()}
     figure = draw_panels(picture, grid, panels)
-    told = "the weight of each place, of " + ("each head" if is_self else "each word that is written")
+    one, several = ("head", "heads") if is_self else ("word that is written", "words that are written")
+    n = max(len(titles) for titles, _ in panels.values())
+    told = f"the weight of each place, of {tell_cut(N_WORDS, (n, several)) or f'each {one}'}"
     caption(figure, f"{of}; {told}" + (", for the class token" if is_self and has_class else ""))
     return figure
 

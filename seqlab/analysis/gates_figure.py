@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqlab.analysis.findings import caption, colour, dress
-from seqlab.analysis.probe import is_decoding
+from seqlab.analysis.probe import is_backward, is_decoding
+from seqlab.analysis.tokens import tell_cut
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,6 +25,19 @@ def choose_units(named: Named, gates: Sequence[str], n_units: int) -> tuple[str,
     order_F = np.argsort(-named[by].mean(0), kind="stable")
     shown = np.unique(np.linspace(0, len(order_F) - 1, min(n_units, len(order_F))).round().astype(int))
     return by, order_F[shown]
+
+
+def tell_units(by: str, n_units: int, n_all: int) -> str:
+    """Which units `choose_units` shows, of how many."""
+    few = f"{n_units} of its {n_all} units, evenly spaced" if n_units < n_all else f"its {n_all} units"
+    return f"{few} in the order of the mean of {by}, the greatest at the top"
+
+
+def tell_reading(layer: str) -> str:
+    """What happens at a step of a layer."""
+    if is_decoding(layer):
+        return "target that is said at the step"
+    return "input that is read at the step" + (", from the right to the left" if is_backward(layer) else "")
 
 
 def reach(values: np.ndarray) -> float:
@@ -63,11 +77,10 @@ def draw_values(
     turn = 90 if max(map(len, tokens[:T])) > 1 else 0
     axes[-1].set_xticks(range(T), tokens[:T], fontsize=7, rotation=turn)
     axes[-1].tick_params(length=1.5, pad=1)
-    if is_decoding(layer):
-        axes[-1].set_xlabel("target that is said at the step", fontsize=8)
+    axes[-1].set_xlabel(tell_reading(layer), fontsize=8)
     axes[0].set_title(f"{layer}: gates and states" if gates else f"{layer}: states", loc="left", fontsize=10)
-    few = f"{len(units)} of its {n_all} units" if len(units) < n_all else f"its {n_all} units"
-    caption(figure, f"{of}; {few}, in all maps sorted by the mean of {by}, the greatest at the top")
+    told = (of, f"{tell_units(by, len(units), n_all)}, in all maps", tell_cut(n_tokens, (len(tokens), "steps")))
+    caption(figure, "; ".join(filter(None, told)))
     return figure
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from seqlab.analysis.findings import caption, colour, draw_band, dress, tell_seeds
-from seqlab.analysis.probe import is_decoding
+from seqlab.analysis.probe import is_backward, is_decoding
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +43,7 @@ def draw(norms: Norms, jacobians: Jacobians) -> "Figure":
     for axis, (layer, of_layer) in zip(axes[len(sides) :], jacobians.items(), strict=False):
         _draw_jacobians(axis, of_layer)
         of_side = steps["targets" if is_decoding(layer) else "source"]
-        told = f"{of_side}, read from the end" if _is_backward(layer) else of_side
+        told = f"{of_side}, read from the end" if is_backward(layer) else of_side
         dress(axis, f"Jacobians of {layer}", told, "singular values, mean over rows")
     for axis in axes[:n_panels]:
         axis.set_yscale("log")
@@ -54,14 +54,10 @@ def draw(norms: Norms, jacobians: Jacobians) -> "Figure":
     notes = [tell_seeds(len(norms["inputs"]["x"])), "what is exactly 0 is not drawn"]
     if len(sides) > 1:
         notes.append("$L_T$: the loss of a row's last target; $T$: the last step, of the source or of the targets")
-    if any(map(_is_backward, norms)):
+    if any(map(is_backward, norms)):
         notes.append("backward: the state at $T$ has read that step alone; of the Jacobians $T$ is the last step read")
     caption(figure, "; ".join(notes))
     return figure
-
-
-def _is_backward(layer: str) -> bool:
-    return "backward" in layer.split()
 
 
 def _draw_norms(axis: "Axes", norms: Norms) -> None:

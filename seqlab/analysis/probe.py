@@ -57,6 +57,11 @@ def is_turned(layer: str) -> bool:
     return layer.split()[0] == "backward"
 
 
+def is_backward(layer: str) -> bool:
+    """Whether the layer of this name reads from the end."""
+    return "backward" in layer.split()
+
+
 def place(name: str) -> list[tuple[int, str]]:
     """The key by which layer 2 comes before layer 10; JAX hands dicts back in the order of the alphabet."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]

@@ -1,5 +1,6 @@
 """Laws of the analyses, over every YAML that makes an encoder or a decoder, and against counts and loops by hand."""
 
+import re
 from functools import partial
 
 import hydra
@@ -380,8 +381,16 @@ LOOKING = {
 )
 def test_rows_of_attention_sum_to_one_over_what_may_be_looked_at(looked_at, name):
     model, params_R, task, batch = looked_at(LOOKING[name], n_replicas=2)
-    numbers, figures, *_ = AttentionMaps(rows=ROWS)(model, params_R, task, batch)
+    numbers, figures, *_ = AttentionMaps(rows=ROWS, n_tokens=5)(model, params_R, task, batch)
     n = len(numbers["inputs"])
+    for file, figure in figures.items():
+        if file != "heads":
+            lengths = (
+                n if "source" in file or "decoder" not in file else 0,
+                len(numbers["targets"]) if "decoder" in file else 0,
+            )
+            told = [int(k) for k in re.findall(r"the first 5 of (\d+) steps", figure.get_supxlabel())]
+            assert sorted(told) == sorted(k for k in lengths if k > 5), file
     for layer, w_HTS in numbers["maps"].items():
         of_source = layer == "decoder" or layer.endswith("source")
         assert w_HTS.shape[1:] == (
@@ -469,6 +478,10 @@ def test_what_the_class_token_and_each_word_look_at_is_drawn_over_the_picture():
     assert [*panels] == words
     np.testing.assert_allclose(panels["b"], w_HTS[:, 1, 1:].mean(0).reshape(2, 3))
     assert draw_over_picture(np.zeros((8, 12)), {"layer 1": w_HTS[..., :5]}, [], True, False, "row 0") is None
+    for n, told in ((2, "each word that is written"), (19, "the first 18 of 19 words that are written")):
+        many = {"decoder": np.ones((1, n, 6)) / 6}
+        figure = draw_over_picture(np.zeros((8, 12)), many, ["a"] * n, False, False, "row 0")
+        assert figure.get_supxlabel().replace("\n", " ").endswith(told)
 
 
 def test_heads_are_described_over_real_steps():

@@ -47,6 +47,16 @@ def test_every_recurrent_layer_hands_out_its_gates_and_states(looked_at, name): 
     assert [*numbers["values"]] == [part.name for part in parts] == [*numbers["saturation"]]
     assert {f"values_{part.name.replace(' ', '_')}" for part in parts} | {"saturation"} == {*figures}
     for part in parts:
+        figure = figures[f"values_{part.name.replace(' ', '_')}"]
+        told, x = (
+            figure.get_supxlabel().replace("\n", " "),
+            figure.axes[len(numbers["values"][part.name]) - 1].get_xlabel(),
+        )
+        n_all = n_steps["targets" if part.name.startswith("decoder") else "inputs"]
+        assert f"3 of its {F} units, evenly spaced in the order of the mean of " in told
+        assert (f"the first 5 of {n_all} steps" in told) == (n_all > 5)
+        assert x.startswith("target that is said" if part.name.startswith("decoder") else "input that is read")
+        assert x.endswith("from the right to the left") == ("backward" in part.name)
         cell = type(part.layer.bind({"params": part.params}).core)
         values, saturation = numbers["values"][part.name], numbers["saturation"][part.name]
         assert (*values,) == (*saturation,)

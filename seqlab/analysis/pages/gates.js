@@ -2,6 +2,7 @@ let layer = data.layers[0], at = 0, marked = [0, 0];
 const strength = (u, t) => layer.maps[at].values[u][t] / layer.maps[at].limit;
 
 const told = make("output");
+const reading = make("p", { className: "faint" }), which = make("p", { className: "faint" });
 const deepest = make("p", { className: "faint" });
 const map = makeMap("values: each row is a unit, each column a step", (u, t) => mark(u, t));
 const values = makeButtons("Value", (n) => { at = n; showValues(); });
@@ -15,6 +16,8 @@ function showLayer(n) {
   marked = [Math.min(marked[0], layer.units.length - 1), Math.min(marked[1], layer.tokens.length - 1)];
   line = makeLine(layer.tokens, (t) => mark(marked[0], t));
   box.replaceChildren(line.box);
+  reading.textContent = layer.reading;
+  which.textContent = layer.which;
   values.show(layer.maps.map((each) => each.name), at);
   showValues();
 }
@@ -36,8 +39,8 @@ function mark(u, t) {
 
 main.append(
   makeSelect("Layer", data.layers.map((each) => each.name), showLayer), values.box, told,
-  make("h2", { textContent: "Tokens, by the marked unit" }), box, make("h2", { textContent: "Units" }),
-  make("p", { className: "faint", textContent: data.sorted }), deepest, map.box,
+  make("h2", { textContent: "Tokens, by the marked unit" }), reading, box, make("h2", { textContent: "Units" }),
+  which, deepest, map.box,
 );
 main.middle = map.middle;
 showLayer(0);

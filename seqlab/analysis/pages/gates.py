@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from seqlab.analysis.gates_figure import choose_units, reach
+from seqlab.analysis.gates_figure import choose_units, reach, tell_reading, tell_units
 from seqlab.analysis.pages.page import write_data_page
+from seqlab.analysis.tokens import tell_cut
 
 NOTE = (
     "Gates, candidates and states of each recurrent layer. Blue: above 0; orange: below; the deeper, the farther; near "
-    "0 it is blank. Beside a decoder's layer stands the target that is said at "
-    "the step. Point at a cell or a token, tap it, or use the arrow keys."
+    "0 it is blank. Point at a cell or a token, tap it, or use the arrow keys."
 )
 
 
@@ -23,16 +23,23 @@ def write_gates(
     of: str,
 ) -> str:
     """Write values_TF by layer and name, and tokens_T by layer, as a page: the layer and the gate are chosen on it."""
-    layers, orders = [], []
+    layers = []
     for layer, named in values.items():
         by, units = choose_units(named, gates[layer], n_units)
         maps = [
             {"name": name, "limit": reach(a_TF[:n_tokens]), "values": np.round(a_TF[:n_tokens, units].T, 4).tolist()}
             for name, a_TF in named.items()
         ]
-        layers.append({"name": layer, "tokens": [*tokens[layer][:n_tokens]], "units": units.tolist(), "maps": maps})
-        orders.append(by)
-    by = " or ".join(dict.fromkeys(orders))
-    sorted_by = f"Sorted by the mean of {by}, the greatest at the top."
-    data = {"layers": layers, "sorted": sorted_by}
-    return write_data_page("Gates and states", f"{NOTE} {of.capitalize()}.", "gates", data)
+        cut = tell_cut(n_tokens, (len(tokens[layer]), "steps"))
+        reading = f"Beside each step stands the {tell_reading(layer)}."
+        layers.append(
+            {
+                "name": layer,
+                "tokens": [*tokens[layer][:n_tokens]],
+                "reading": f"{reading} Shown: {cut}. What lies beyond is not drawn." if cut else reading,
+                "units": units.tolist(),
+                "which": f"Shown: {tell_units(by, len(units), named[by].shape[1])}.",
+                "maps": maps,
+            }
+        )
+    return write_data_page("Gates and states", f"{NOTE} {of.capitalize()}.", "gates", {"layers": layers})
