@@ -4,6 +4,7 @@ import gzip
 import json
 import logging
 import shutil
+import time
 
 import jax
 import jax.numpy as jnp
@@ -76,6 +77,24 @@ def test_a_trace_holds_the_updates_that_were_asked_for_after_one_that_failed_too
     assert inside <= names and not names & {f"from {step}" for step, _ in advanced if not 2 <= step < 5}
     told = read_json(tmp_path / "profile" / "operations.json")
     assert told["updates"] == 3 and told["ms_an_update"] and all(ms >= 0 for ms in told["ms_an_update"].values())
+
+
+def test_a_second_trace_is_summed_up_alone(tmp_path):
+    def trace(name):
+        profiler = Profiler(tmp_path, 2, 5)
+        profiler.at(2)
+        with jax.profiler.TraceAnnotation(name):
+            time.sleep(0.03)
+        profiler.at(5)
+        return read_json(tmp_path / "operations.json")
+
+    assert trace("before")["ms_an_update"]["before"] >= 10
+    # The profiler names a folder by the second: an earlier trace lies in another.
+    [folder] = (tmp_path / "plugins" / "profile").iterdir()
+    folder.rename(folder.with_name("earlier"))
+    told = trace("after")
+    assert told["ms_an_update"]["after"] >= 10 and "before" not in told["ms_an_update"]
+    assert told["updates"] == 3 and "cores" in told["summed_over"]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from seqlab.files import to_json, write_whole
 # Spans of Python and of the runtime, and loops, which hold other spans.
 _HOLDERS = re.compile(r"[$:()]|^(Thunk|Execute|Run|Pjit|jit_|Wait|Rendezvous|np\.|(while|conditional|call)\b)")
 N_TOLD = 20
+SUMMED_OVER = "cores and devices, which work at the same time: they may be more than an update takes"
 
 
 class Profiler:
@@ -19,7 +20,8 @@ class Profiler:
 
     `perfetto_trace.json.gz` below it opens at ui.perfetto.dev, or in `chrome://tracing` once unpacked; `tensorboard
     --logdir` with xprof's plug-in reads it too. `operations.json` says how many milliseconds an update each kind of
-    operation took, over all cores, as far as the trace names them.
+    operation took in the latest trace, as far as it names them, summed over cores and devices, which work at the
+    same time, waiting for each other included: they may be more than an update takes.
     """
 
     def __init__(self, directory: Path, first: int, last: int) -> None:
@@ -47,18 +49,19 @@ class Profiler:
         n_updates, self._began = step - self._began, None
         jax.profiler.stop_trace()
         if n_updates:
-            told = {"updates": n_updates, "ms_an_update": sum_up(self.directory, n_updates)}
+            told = {"updates": n_updates, "summed_over": SUMMED_OVER, "ms_an_update": sum_up(self.directory, n_updates)}
             write_whole(self.directory / "operations.json", to_json(told, indent=1) + "\n")
 
 
 def sum_up(directory: Path, n_updates: int) -> dict[str, float]:
-    """Milliseconds an update by kind of operation, the longest first."""
+    """Milliseconds an update by kind of operation in the latest trace, the longest first."""
     found: Counter[str] = Counter()
-    for file in directory.rglob("*.xplane.pb"):
-        profile: Any = jax.profiler.ProfileData.from_file(str(file))
-        for plane in profile.planes:
-            for line in plane.lines:
-                for event in line.events:
-                    if not _HOLDERS.search(event.name):
-                        found[re.sub(r"[.\d]+$", "", event.name)] += event.duration_ns
+    # A run that was resumed may have been traced before.
+    latest = max(directory.rglob("*.xplane.pb"), key=lambda file: file.stat().st_mtime_ns)
+    profile: Any = jax.profiler.ProfileData.from_file(str(latest))
+    for plane in profile.planes:
+        for line in plane.lines:
+            for event in line.events:
+                if not _HOLDERS.search(event.name):
+                    found[re.sub(r"[.\d]+$", "", event.name)] += event.duration_ns
     return {name: round(ns / 1e6 / n_updates, 4) for name, ns in found.most_common(N_TOLD)}
