@@ -99,7 +99,13 @@ def test_a_second_trace_is_summed_up_alone(tmp_path):
 
 @pytest.mark.parametrize(
     ("given", "steps", "profiled"),
-    [("true", 100, (10, 20)), ("true", 6, (3, 6)), ("false", 6, None), ("[4,9]", 9, (4, 9))],
+    [
+        ("true", 100, (10, 20)),
+        ("true", 6, (3, 6)),
+        ("false", 6, None),
+        ("[4,9]", 9, (4, 9)),
+        ("[7,1007]", 2000, (7, 1007)),
+    ],
 )
 def test_the_updates_that_are_traced(compose, given, steps, profiled):
     parts = build(compose("task=copy_first", f"trainer.profile={given}", f"trainer.steps={steps}"))
@@ -110,6 +116,13 @@ def test_the_updates_that_are_traced(compose, given, steps, profiled):
 def test_updates_that_cannot_be_traced_are_refused(compose, given):
     with pytest.raises(Exception, match=r"trainer.profile is .*: expected true, false, or \[first, last\]") as error:
         build(compose("task=copy_first", f"trainer.profile={given}"))
+    assert isinstance(error.value.__cause__, UserError)
+
+
+def test_a_trace_that_memory_may_not_hold_is_refused(compose):
+    told = r"trainer.profile is \[20000, 59000\], 39,000 updates: expected at most 1,000"
+    with pytest.raises(Exception, match=told) as error:
+        build(compose("task=copy_first", "trainer.profile=[20000,59000]", "trainer.steps=60000"))
     assert isinstance(error.value.__cause__, UserError)
 
 
