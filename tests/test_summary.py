@@ -107,7 +107,7 @@ def test_a_summary_is_valid_json_and_whole(tmp_path):
 
 def test_the_table_tells_what_the_summary_holds(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for path in ("wandb/offline-run-1-x", "checkpoints/best/4"):
+    for path in ("wandb/offline-run-1-x", "wandb/offline-run-2-y", "checkpoints/best/4"):
         (tmp_path / "run" / path).mkdir(parents=True)
     shown = _print(_summarise(), tmp_path / "run")
     rows = [" ".join(line.split()) for line in shown.splitlines()]
@@ -125,7 +125,7 @@ def test_the_table_tells_what_the_summary_holds(tmp_path, monkeypatch):
         "learning curves run/figures/learning_curves.png",
         "record run/metrics.jsonl",
         "evaluate python -m seqlab.evaluate run=run",
-        "upload to W&B wandb sync run/wandb/offline-run-1-x",
+        "upload to W&B wandb sync run/wandb/offline-run-*",
     ]
 
 

@@ -194,9 +194,9 @@ def _describe_places(directory: Path, status: str) -> list[str]:
         places["profile"] = near / "profile"
     if status == "interrupted":
         places["go on"] = f"python -m seqlab.train resume={near}"
-    offline = sorted(directory.glob("wandb/offline-run-*"))
-    if offline:
-        places["upload to W&B"] = f"wandb sync {near / 'wandb' / offline[-1].name}"
+    if any(directory.glob("wandb/offline-run-*")):
+        # All of them: a run leaves one each time it is resumed.
+        places["upload to W&B"] = f"wandb sync {near / 'wandb' / 'offline-run-*'}"
     return [f"{name:<16}{place}" for name, place in places.items()]
 
 
