@@ -27,6 +27,7 @@ from seqlab.training.loggers.composite import Loggers
 from seqlab.training.loggers.console import ConsoleLogger
 from seqlab.training.loggers.jsonl import JsonlLogger, read_events
 from seqlab.training.loop import Loop, Progress
+from seqlab.training.memory import PeakMemory
 from seqlab.training.profiler import Profiler
 from seqlab.training.programs import Programs
 from seqlab.training.run_directory import ENDED, RunDirectory, open_run_directory
@@ -47,6 +48,7 @@ def train(config: DictConfig) -> float:
     """
     began = time.perf_counter()
     devices = start(config.trainer.cpu_devices)
+    memory = PeakMemory()
     parts = build(config)
     analyses = build_analyses(parts.config)
     programs = Programs(parts.task, parts.sets, parts.model, parts.optimiser, parts.settings, devices, parts.seeds)
@@ -61,7 +63,7 @@ def train(config: DictConfig) -> float:
     with open_run_directory(path, parts.config, overrides, resume=config.resume) as directory:
         summary = directory.summary
         if summary is None or not directory.is_completed:
-            summary = _run(parts, programs, analyses, first, directory, began)
+            summary = _run(parts, programs, analyses, first, directory, began, memory)
         print_summary(summary, directory.path)
     if summary["status"] == "diverged":
         raise UserError(f"{path}: {summary['message']}.")
@@ -78,6 +80,7 @@ def _run(
     first: dict[str, Findings],
     directory: RunDirectory,
     began: float,
+    memory: PeakMemory,
 ) -> dict[str, Any]:
     settings = parts.settings
     checkpoints = Checkpoints(directory.checkpoints_path)
@@ -130,6 +133,7 @@ def _run(
             parameters=programs.n_parameters,
             compile_seconds=programs.compile_seconds,
             wall_seconds=time.perf_counter() - began,
+            peak_memory_mib=memory.mebibytes(),
             baseline=measure_baseline(parts.task, parts.sets, settings.eval_batch_size),
             examples=examples,
             written=written and written.scores,

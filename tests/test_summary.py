@@ -3,12 +3,16 @@
 import io
 import json
 import math
+import sys
 
+import jax
+import jax.numpy as jnp
 import pytest
 from rich.console import Console
 
 from seqlab.evaluation.interval import interval
 from seqlab.files import read_json
+from seqlab.training.memory import PeakMemory
 from seqlab.training.summary import find_best, print_summary, summarise, write_summary
 from seqlab.types import Event, UserError
 
@@ -127,6 +131,21 @@ def test_the_table_tells_what_the_summary_holds(tmp_path, monkeypatch):
         "evaluate python -m seqlab.evaluate run=run",
         "upload to W&B wandb sync run/wandb/offline-run-*",
     ]
+
+
+def test_the_peak_of_a_run_is_not_that_of_a_larger_one_before_it(tmp_path):
+    """Told where the system knows it, and nothing elsewhere."""
+
+    def run(mebibytes):
+        memory = PeakMemory()
+        jnp.ones(mebibytes * 2**18, jnp.float32).block_until_ready()
+        return memory.mebibytes()
+
+    large, small = run(307), run(67)
+    assert (small is not None) == (sys.platform == "linux" and jax.default_backend() == "cpu")
+    assert small is None or large - small > 199
+    assert f", {large:,} MiB at most" in _print(_summarise(peak_memory_mib=large), tmp_path)
+    assert "peak_memory_mib" not in _summarise() and "MiB" not in _print(_summarise(), tmp_path)
 
 
 def test_a_run_that_was_stopped_says_how_to_go_on(tmp_path, monkeypatch):

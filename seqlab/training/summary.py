@@ -1,14 +1,11 @@
 """The end of a run in one file and one table."""
 
 import math
-import resource
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import jax
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -33,6 +30,7 @@ def summarise(
     parameters: int,
     compile_seconds: float,
     wall_seconds: float,
+    peak_memory_mib: int | None = None,
     baseline: dict[str, Any] | None = None,
     examples: dict[str, Any] | None = None,
     written: dict[str, Any] | None = None,
@@ -65,7 +63,7 @@ def summarise(
         **rates,
         "compile_seconds": round(compile_seconds, 3),
         "wall_seconds": round(wall_seconds, 3),
-        "peak_memory_mib": _peak_memory_mib(),
+        **({} if peak_memory_mib is None else {"peak_memory_mib": peak_memory_mib}),
         **({"baseline": baseline} if baseline else {}),
         **({"examples": examples} if examples else {}),
         **({"written": written} if written else {}),
@@ -175,7 +173,7 @@ def _describe_cost(summary: dict[str, Any]) -> str:
         *([f"{1e3 / summary['steps_per_second']:,.3g} ms a step"] if summary.get("steps_per_second") else []),
         f"compiled in {summary['compile_seconds']:.1f} s",
         f"{summary['wall_seconds']:.1f} s since the command",
-        f"{summary['peak_memory_mib']:,} MiB at most",
+        *([f"{summary['peak_memory_mib']:,} MiB at most"] if "peak_memory_mib" in summary else []),
         *([f"{skipped} updates skipped"] if skipped else []),
     ]
     return ", ".join(parts)
@@ -198,12 +196,3 @@ def _describe_places(directory: Path, status: str) -> list[str]:
         # All of them: a run leaves one each time it is resumed.
         places["upload to W&B"] = f"wandb sync {near / 'wandb' / 'offline-run-*'}"
     return [f"{name:<16}{place}" for name, place in places.items()]
-
-
-def _peak_memory_mib() -> int:
-    """The accelerator's peak where there is one, else that of the process."""
-    statistics = jax.devices()[0].memory_stats() or {}
-    if "peak_bytes_in_use" in statistics:
-        return round(statistics["peak_bytes_in_use"] / 2**20)
-    unit = 1 if sys.platform == "darwin" else 2**10  # macOS counts in bytes, Linux in KiB.
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20)
