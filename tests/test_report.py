@@ -157,6 +157,12 @@ def test_a_value_that_is_not_finite_is_told(lines, written):
     assert "not finite in 1 of 3" in written[".html"].read_text()
 
 
+def test_what_a_run_lacks_is_empty(lines):
+    """For programs: pandas reads a column of numbers as numbers."""
+    assert lines[9]["model.encoder.cell"] == "gru" and lines[10]["model.encoder.cell"] == ""
+    assert all(value not in ("–", "None") for line in lines for value in line.values())
+
+
 def test_the_page_needs_nothing_beside_it(written):
     page = written[".html"].read_text()
     for outside in ("http:", "https:", 'src="/', "@import", '<link rel="stylesheet'):

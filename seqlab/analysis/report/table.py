@@ -85,7 +85,7 @@ def tabulate(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def write_csv(runs: Sequence[Run], settings: Sequence[Setting]) -> str:
     """A line a run with every metric: mean, half the width of the 95 % interval, and the values of the seeds.
 
-    Numbers are written so that they are read back to the last bit.
+    Numbers are written so that they are read back to the last bit; what a run lacks is left empty.
     """
     best = list(dict.fromkeys(name for run in runs for name in run.best))
     final = list(dict.fromkeys(name for run in runs for name in run.final))
@@ -100,7 +100,7 @@ def write_csv(runs: Sequence[Run], settings: Sequence[Setting]) -> str:
     writer.writerow([*heading, *COSTS])
     for k, run in enumerate(runs):
         row = [run.name, run.path, run.status, run.message, run.summary.get("steps"), run.summary.get("best_step")]
-        row += [setting.values[k] for setting in settings]
+        row += [None if setting.values[k] == ABSENT else setting.values[k] for setting in settings]
         row += _spread(run.best, best) + _spread(run.final, final)
         row += [run.baseline.get(name) for name in baseline]
         writer.writerow([*row, *(run.summary.get(name) for name in COSTS)])
