@@ -310,7 +310,10 @@ def test_no_file_is_needed(tmp_path, file):
     "arguments, sentence",
     [
         (["metric=test/acuracy"], "metric=test/acuracy: no run has measured it; did you mean test/accuracy"),
-        (["x=lenght"], "lenght: no config of these runs has this key; did you mean task.length?"),
+        (["x=lenght"], "lenght: no config of these runs has this key; did you mean length?"),
+        (["x=task.lenght"], "task.lenght: no config of these runs has this key; did you mean task.length?"),
+        (["x=modle/cell"], "modle/cell: no config of these runs has this key; did you mean model/cell?"),
+        (["x=beta"], "beta: no config of these runs has this key; there are cell, length, span, steps."),
         (["hue=task"], "task is seqlab.tasks.copy_first.CopyFirst in all runs that have it"),
         (["x=cell", "hue=model/cell"], "x=cell and hue=model/cell are the same setting, model.encoder.cell"),
         (["hu=cell"], "hu=cell: there is no option hu; did you mean hue"),

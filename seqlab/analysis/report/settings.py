@@ -1,9 +1,11 @@
 """What differs between the configs of runs."""
 
 import dataclasses
+import difflib
+import itertools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from seqlab.analysis.report.runs import ClassPath, Run
 from seqlab.analysis.run_table import shorten
@@ -79,22 +81,40 @@ def find_setting(name: str, runs: Sequence[Run], settings: Sequence[Setting]) ->
     same = _matches(name, everywhere)
     if same:
         value = next(run.settings[same[0]] for run in runs if run.settings and same[0] in run.settings)
-        others = f"; {nearest(name, known)}" if known else ", and nothing else differs."
+        others = f"; {_suggest(name, known)}" if known else ", and nothing else differs."
         raise UserError(f"{same[0]} is {value} in all runs that have it{others}")
-    raise UserError(f"{name}: no config of these runs has this key; {nearest(name, known or everywhere)}")
+    raise UserError(f"{name}: no config of these runs has this key; {_suggest(name, known or everywhere)}")
 
 
 def _matches(name: str, keys: Sequence[str] | dict[str, Setting] | dict[str, None]) -> list[str]:
     """The keys that a name may stand for: itself, or those that have its words in order and end with the last."""
     if name in keys:
         return [name]
-    words = re.split(r"[./]", name.partition("@")[2] or name)
+    words = _words(name)
 
     def fits(key: str) -> bool:
         parts = iter(key.split("."))
         return key.split(".")[-1] == words[-1] and all(word in parts for word in words)
 
     return [key for key in keys if fits(key)]
+
+
+def _suggest(name: str, keys: Iterable[str]) -> str:
+    """The end of a sentence about a wrong name: what may stand for the keys, of as many words and written as it is."""
+    sign = "/" if "/" in name else "."
+    n_outer = len(_words(name)) - 1
+
+    def most_like(key: str) -> str:
+        *outer, last = key.split(".")
+        some = itertools.combinations(outer, min(n_outer, len(outer)))
+        names = [sign.join([*words, last]) for words in some]
+        return max(names, key=lambda written: difflib.SequenceMatcher(None, name, written).ratio())
+
+    return nearest(name, map(most_like, keys))
+
+
+def _words(name: str) -> list[str]:
+    return re.split(r"[./]", name.partition("@")[2] or name)
 
 
 def _column(runs: Sequence[Run], key: str) -> tuple[str, ...]:
