@@ -87,6 +87,8 @@ def draw_values(
 def draw_saturation(saturation: dict[str, Any], gates: dict[str, tuple[str, ...]]) -> "Figure":
     """Draw how often each unit's gates are closed and open, a dot a unit, and how often its other values are near ±1.
 
+    Each layer has a row of panels: the units of two layers often lie in the same places.
+
     Source   Karpathy et al. 2015, arXiv:1506.02078, fig. 2.
     """
     from matplotlib.figure import Figure
@@ -94,49 +96,43 @@ def draw_saturation(saturation: dict[str, Any], gates: dict[str, tuple[str, ...]
     of_gates = list(dict.fromkeys(name for names in gates.values() for name in names))
     others = [name for layer, named in saturation.items() for name in named if name not in gates[layer] and name != "C"]
     panels = [*of_gates, *dict.fromkeys(others)]
-    n_columns = 2 if len(panels) == 4 else min(3, len(panels))
-    n_rows = -(-len(panels) // n_columns)
-    figure = Figure(figsize=(3.9 * n_columns, 3.7 * n_rows + 0.6), layout="constrained")
-    axes = list(figure.subplots(n_rows, n_columns, squeeze=False).flat)
-    for axis, name in zip(axes, panels, strict=False):
-        for n, (layer, named) in enumerate(saturation.items()):
+    width = max(4.5, 2.7 * len(panels))
+    figure = Figure(figsize=(width, 3.0 * len(saturation) + 0.6), layout="constrained")
+    axes = figure.subplots(len(saturation), len(panels), squeeze=False)
+    for n, (of_layer, (layer, named)) in enumerate(zip(axes, saturation.items(), strict=True)):
+        for axis, name in zip(of_layer, panels, strict=True):
             if name not in named:
-                continue
-            if name in of_gates:
-                _dots(axis, named[name], layer, colour(n))
+                axis.set_axis_off()
+            elif name in of_gates:
+                _dots(axis, name, named[name], colour(n))
             else:
-                _shares(axis, named[name]["beyond"], layer, colour(n))
-        if name in of_gates:
-            axis.plot([0, 1], [1, 0], color="0.6", linewidth=0.8)
-            axis.set_aspect("equal")
-            dress(axis, f"${_tex(name)}$", "right: share of steps above 0.9", "left: share of steps below 0.1")
-        else:
-            dress(axis, f"$|{_tex(name)}|$ above 0.9", "units, sorted (share)", "share of steps")
-        axis.set_xlim(-0.03, 1.03)
-        axis.set_ylim(-0.03, 1.03)
-    for axis in axes[len(panels) :]:
-        axis.set_axis_off()
-    if len(saturation) > 1:
-        handles = {
-            label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
-        }
-        figure.legend([*handles.values()], [*handles], loc="outside right upper", frameon=False, fontsize=8)
+                _shares(axis, name, named[name]["beyond"], colour(n))
+        of_layer[0].set_title(f"{layer}\n{of_layer[0].get_title('left')}", loc="left", fontsize=10)
     n_replicas = len(next(iter(next(iter(saturation.values())).values()))["mean"])
     seeds = f"{n_replicas} seeds" if n_replicas > 1 else "one seed"
-    layer = "" if len(saturation) > 1 else f"{next(iter(saturation))}: "
-    caption(figure, f"{layer}{'a dot is a unit, ' if of_gates else ''}a line all units of a seed; {seeds}")
+    caption(figure, f"{'a dot is a unit, ' if of_gates else ''}a line all units of a seed; {seeds}")
     return figure
 
 
-def _dots(axis: "Axes", named: Named, layer: str, colour: str) -> None:
-    right, left = named["right"].ravel(), named["left"].ravel()
-    axis.scatter(right, left, s=22, color=colour, alpha=0.35, linewidths=0, label=layer)
+def _dots(axis: "Axes", name: str, named: Named, colour: str) -> None:
+    axis.scatter(named["right"].ravel(), named["left"].ravel(), s=22, color=colour, alpha=0.35, linewidths=0)
+    axis.plot([0, 1], [1, 0], color="0.6", linewidth=0.8)
+    _frame(axis, f"${_tex(name)}$", "right: share of steps above 0.9", "left: share of steps below 0.1")
 
 
-def _shares(axis: "Axes", share_RF: np.ndarray, layer: str, colour: str) -> None:
-    for n, share_F in enumerate(share_RF):
+def _shares(axis: "Axes", name: str, share_RF: np.ndarray, colour: str) -> None:
+    for share_F in share_RF:
         place_F = (np.arange(len(share_F)) + 0.5) / len(share_F)
-        axis.plot(place_F, np.sort(share_F)[::-1], color=colour, linewidth=1.2, label=layer if n == 0 else None)
+        axis.plot(place_F, np.sort(share_F)[::-1], color=colour, linewidth=1.2)
+    _frame(axis, f"$|{_tex(name)}|$ above 0.9", "units, sorted (share)", "share of steps")
+
+
+def _frame(axis: "Axes", title: str, x: str, y: str) -> None:
+    dress(axis, title, x, y)
+    axis.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), box_aspect=1)
+    axis.tick_params(labelsize=8)
+    for label in (axis.xaxis.label, axis.yaxis.label):
+        label.set_fontsize(8)
 
 
 def _tex(name: str) -> str:

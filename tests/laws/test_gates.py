@@ -21,7 +21,7 @@ from test_analysis import (
 )
 
 from seqlab.analysis.gates import Gates, Walked, describe, walk_gates
-from seqlab.analysis.gates_figure import choose_units
+from seqlab.analysis.gates_figure import choose_units, draw_saturation
 from seqlab.analysis.recurrent_parts import recurrent_parts
 from seqlab.nn.gates import candidate, gate, watch_gates
 from seqlab.types import UserError
@@ -178,6 +178,24 @@ def test_units_are_sorted_and_thinned_evenly():
     by, units = choose_units({"f": np.array([[0.1, 0.9, 0.5, 0.7, 0.3]]), "h": np.zeros((1, 5))}, ("f",), 3)
     assert by == "f" and units.tolist() == [1, 2, 0]
     assert choose_units({"h": np.array([[0.0, 1.0]])}, (), 7)[1].tolist() == [1, 0]
+
+
+def test_no_layer_hides_another_in_the_figure_of_saturation():
+    shares = {what: np.zeros((2, F)) for what in ("left", "right", "mean")}
+    states = {what: np.zeros((2, F)) for what in ("beyond", "mean")}
+    saturation = {
+        "encoder layer 1": {"z": shares, "h": states},
+        "encoder layer 2": {"h": states},
+        "decoder layer 1": {"z": shares, "h": states},
+    }
+    figure = draw_saturation(saturation, {layer: ("z",) if "z" in named else () for layer, named in saturation.items()})
+    titles = [axis.get_title("left").split("\n") for axis in figure.axes]
+    assert [title[0] for title in titles[::2]] == [*saturation] and not figure.legends
+    for title, axis in zip(titles, figure.axes, strict=True):
+        n_shown = sum(len(dots.get_offsets()) > 0 for dots in axis.collections) + sum(
+            len(line.get_xdata()) == F for line in axis.lines
+        )
+        assert n_shown == (0 if not axis.axison else 1 if title[-1] == "$z$" else 2)
 
 
 def test_nobody_looks_and_nothing_is_seen():
