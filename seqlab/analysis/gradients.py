@@ -57,7 +57,8 @@ class Gradients:
         norms_of = make_norms(model, task, batch)
         norms = stack([norms_of(params) for params in replicas(params_R)])
         jacobians = stack([self._jacobians(model, params, few) for params in replicas(params_R)])
-        figure = draw(norms, jacobians)
+        counts = len(batch.inputs), len(few.inputs)
+        figure = draw(norms, jacobians, counts, "places of the picture" if batch.inputs.ndim == 4 else None)
         followed = {
             f"{layer.replace(' ', '_')}/{name}/{where}": norm_RT[:, at]
             for layer, named in norms.items()

@@ -16,9 +16,9 @@ Norms = dict[str, dict[str, np.ndarray]]
 Jacobians = dict[str, dict[str, dict[str, np.ndarray]]]
 
 
-def draw(norms: Norms, jacobians: Jacobians) -> "Figure":
+def draw(norms: Norms, jacobians: Jacobians, counts: tuple[int, int], places: str | None) -> "Figure":
     """Draw the gradients by layer, of a decoder in a panel of its own, then the singular values of each recurrent
-    layer, over the seeds."""
+    layer, over the seeds; `counts` are the rows of both, `places` what the steps of the source are, if not steps."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -33,6 +33,8 @@ def draw(norms: Norms, jacobians: Jacobians) -> "Figure":
     figure = Figure(figsize=(5.2 * n_columns, 4.3 * n_rows), layout="constrained")
     axes = list(figure.subplots(n_rows, n_columns, squeeze=False).flat)
     steps = {side: f"$t - T$, steps of the {side}" if len(sides) > 1 else "$t - T$" for side in sides}
+    if places:
+        steps["source"] = f"$t - T$, {places}"
     for axis, (side, named) in zip(axes, sides.items(), strict=False):
         _draw_norms(axis, named)
         title = "Gradient of the last loss" + (f" along the {side}" if len(sides) > 1 else "")
@@ -51,13 +53,23 @@ def draw(norms: Norms, jacobians: Jacobians) -> "Figure":
         axis.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
     for axis in axes[n_panels:]:
         axis.set_axis_off()
-    notes = [tell_seeds(len(norms["inputs"]["x"])), "what is exactly 0 is not drawn"]
+    n, n_few = counts
+    rows = f"{n} rows" + (f", of the Jacobians {n_few}" if jacobians else "")
+    notes = [rows, tell_seeds(len(norms["inputs"]["x"])), "what is exactly 0 is not drawn"]
     if len(sides) > 1:
         notes.append("$L_T$: the loss of a row's last target; $T$: the last step, of the source or of the targets")
+    if "targets" in norms:
+        notes.append("targets $x_t$: the vector of the target before $t$, which the decoder is told")
+    if any(_is_lonely(norm_RT) for layer, named in norms.items() if is_backward(layer) for norm_RT in named.values()):
+        notes.append("a dot: the loss at $T$ reaches the state at $T$ alone of this layer, which reads from the end")
     if any(map(is_backward, norms)):
         notes.append("backward: the state at $T$ has read that step alone; of the Jacobians $T$ is the last step read")
     caption(figure, "; ".join(notes))
     return figure
+
+
+def _is_lonely(norm_RT: np.ndarray) -> bool:
+    return bool(norm_RT[:, -1].any() and not norm_RT[:, :-1].any())
 
 
 def _draw_norms(axis: "Axes", norms: Norms) -> None:

@@ -18,6 +18,7 @@ from seqlab.analysis.attention_pictures import draw_over_picture, find_grid
 from seqlab.analysis.disturb import apply_disturbed, disturbances
 from seqlab.analysis.findings import draw_band, first_rows, pick
 from seqlab.analysis.gradients import Gradients, align_ends, jacobian_norms, make_norms, only_last_targets
+from seqlab.analysis.gradients_figure import draw
 from seqlab.analysis.probe import place
 from seqlab.analysis.recurrent_parts import recurrent_parts
 from seqlab.analyze import analyze
@@ -123,6 +124,8 @@ def test_gradients_reach_every_layer_of_every_model(looked_at, name):
     n_sides = 1 + hasattr(model, "decoder")
     assert n_sides == 1 or any(layer.startswith("decoder") for layer in numbers["gradients"])
     assert len(panels) == n_sides + len(recurrent) and all(axis.lines for axis in panels)
+    of_jacobians = ", of the Jacobians 2; " if recurrent else "; "
+    assert figures["gradients"].get_supxlabel().startswith(f"{ROWS} rows{of_jacobians}")
 
 
 def walk_by_hand(params, x_BTD, lengths):
@@ -344,8 +347,28 @@ def test_what_reads_from_the_end_says_so_and_has_read_one_step_at_the_last(looke
     model, params_R, task, batch = looked_at(case)
     batch = batch.replace(lengths=np.array([T, 4, 2]), weights=batch.weights * 0 + 1)
     at_last = np.isin(np.arange(T), [1, 3, T - 1]).reshape(1, T, *[1] * (batch.weights.ndim - 2))
-    norm_T = make_norms(model, task, batch.replace(weights=batch.weights * at_last))(at(params_R, 0))[layer]["h"]
+    norms = make_norms(model, task, batch.replace(weights=batch.weights * at_last))(at(params_R, 0))
+    norm_T = norms[layer]["h"]
     assert norm_T[-1] > 0 and (norm_T[:-1] == 0).all()
+    figure = draw(
+        {layer: {name: a[None] for name, a in named.items()} for layer, named in norms.items()}, {}, (3, 0), None
+    )
+    assert "a dot: the loss at $T$ reaches the state at $T$ alone" in figure.get_supxlabel().replace("\n", " ")
+
+
+@pytest.mark.parametrize("places, words", [(None, "steps of the source"), ("places of the picture",) * 2])
+def test_what_is_averaged_and_what_a_step_is_stands_in_the_figure_of_gradients(places, words):
+    norms = {"inputs": {"x": np.ones((1, 3))}, "encoder layer 1 backward": {"h": np.ones((1, 3))}}
+    norms["targets"] = {"x": np.ones((1, 2))}
+    h = {"lag": np.array([1]), "largest": np.ones((1, 1)), "mean": np.ones((1, 1))}
+    figure = draw(norms, {"decoder layer 1": {"h": h}}, (5, 2), places)
+    told = figure.get_supxlabel().replace("\n", " ")
+    assert told.startswith("5 rows, of the Jacobians 2; ") and "the vector of the target before $t$" in told
+    assert "a dot" not in told
+    assert [axis.get_xlabel() for axis in figure.axes] == [
+        f"$t - T$, {words}",
+        *["$t - T$, steps of the targets"] * 2,
+    ]
 
 
 def test_a_product_of_jacobians_keeps_its_bound_and_does_not_end_where_float32_does(looked_at):
