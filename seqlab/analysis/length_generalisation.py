@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seqlab.analysis.figures import draw_mean, draw_replicas, fit_to_curves
+from seqlab.analysis.figures import draw_mean, draw_replicas, fit_to_curves, means_and_halves
 from seqlab.analysis.findings import Findings, caption, colour, dress, first_rows, require_lengths
 from seqlab.evaluation.evaluate import finalise
 from seqlab.nn.checks import check_positive
@@ -56,32 +56,41 @@ class LengthGeneralisation:
         fields = getattr(task, "length_fields", ())
         if fields:
             trained: list[float] = [getattr(task, fields[0])]
-            found, ends = self._made(model, params_R, task, fields, set_of(task, batch))
+            found, drawn, ends = self._made(model, params_R, task, fields, set_of(task, batch))
             of = f"{fields[0].replace('_', ' ')} of a row"
         else:
             found, trained, ends = self._grouped(model, params_R, task, batch), [], None
             of = "steps of a row, mean of a group"
+            drawn = f"the first {min(self.rows, len(batch.inputs))} rows of the set, in groups by length"
         names = next(iter(found.values()))
         metrics = {name: np.stack([measured[name] for measured in found.values()], 1) for name in names}
         numbers: dict[str, Any] = {"length": list(found), "trained": trained, "ends": ends, "metrics": metrics}
-        return Findings(numbers, {"length_generalisation": draw(np.array(list(found)), metrics, trained, of, ends)})
+        notes = [drawn]
+        if getattr(model, "teacher_forced", False):
+            notes.append("the decoder is told the target before each step (teacher forcing)")
+        figure = draw(np.array(list(found)), metrics, trained, of, notes, ends)
+        return Findings(numbers, {"length_generalisation": figure})
 
     def _made(
         self, model: nn.Module, params_R: Params, task: Any, fields: Sequence[str], split: str
-    ) -> tuple[dict[float, Measured], str | None]:
+    ) -> tuple[dict[float, Measured], str, str | None]:
         lengths = self.lengths or sorted({max(1, round(times * getattr(task, fields[0]))) for times in TIMES})
         found: dict[float, Measured] = {}
+        counts: set[int] = set()
         ends = None
         for length in lengths:
             try:
                 longer = dataclasses.replace(task, **dict.fromkeys(fields, length), n_eval=self.rows)
-                sums = make_measure_replicas(model, longer)(params_R, longer.evaluation_sets()[split])
+                rows = longer.evaluation_sets()[split]
+                sums = make_measure_replicas(model, longer)(params_R, rows)
             except UserError as error:
                 ends = f"not at {length}: {error}"
                 continue
+            counts.add(len(rows.inputs))
             found[length] = finalise(jax.device_get(sums))  # type: ignore[assignment]
         require(bool(found), ends or "lengths is empty: expected at least one")
-        return found, ends
+        n_rows = " to ".join(str(n) for n in sorted({min(counts), max(counts)}))
+        return found, f"{n_rows} rows of each length, made anew as those of the set were", ends
 
     def _grouped(self, model: nn.Module, params_R: Params, task: Task, batch: Batch) -> dict[float, Measured]:
         batch = first_rows(batch, self.rows)
@@ -117,7 +126,12 @@ def make_measure_replicas(model: nn.Module, task: Task) -> Callable[[Params, Bat
 
 
 def draw(
-    length_L: np.ndarray, metrics: dict[str, np.ndarray], trained: list[float], of: str, ends: str | None
+    length_L: np.ndarray,
+    metrics: dict[str, np.ndarray],
+    trained: list[float],
+    of: str,
+    notes: list[str],
+    ends: str | None,
 ) -> "Figure":
     """Draw each metric against the length, a line at that of training."""
     from matplotlib.figure import Figure
@@ -126,6 +140,7 @@ def draw(
     n_rows = -(-len(metrics) // n_columns)
     figure = Figure(figsize=(4.4 * n_columns, 3.4 * n_rows + 0.4), layout="constrained")
     axes = list(figure.subplots(n_rows, n_columns, squeeze=False).flat)
+    is_cut = False
     for axis, (name, values_RL) in zip(axes, metrics.items(), strict=False):
         values_LR = np.where(np.isfinite(values_RL), values_RL, np.nan).T
         dress(axis, name.replace("_", " "), of, "")
@@ -134,10 +149,13 @@ def draw(
             axis.axvline(length, color="0.6", linewidth=1, linestyle=":")
         draw_replicas(axis, (length_L, values_LR), colour(0))
         draw_mean(axis, (length_L, values_LR), name, colour(0), "-")
+        mean_L, half_L = means_and_halves(values_LR)
+        is_cut |= bool((mean_L - half_L < axis.get_ylim()[0]).any() or (mean_L + half_L > axis.get_ylim()[1]).any())
     for axis in axes[len(metrics) :]:
         axis.set_axis_off()
     n = len(next(iter(metrics.values())))
     told = f"mean of {n} seeds, band: its 95 % t-interval, thin: each seed" if n > 1 else "one seed"
-    told += "; dotted: as the run's task has it" if trained else ""
-    caption(figure, told + (f"\n{ends}" if ends else ""))
+    cut = ["a band that leaves its panel is wider still"] if is_cut else []
+    dotted = ["dotted: as the run's task has it"] if trained else []
+    caption(figure, "; ".join([told, *cut, *notes, *dotted]) + (f"\n{ends}" if ends else ""))
     return figure

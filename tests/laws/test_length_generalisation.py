@@ -8,7 +8,7 @@ import pytest
 from sparing import sparing
 from test_analysis import CASES, ROWS, SPARED, looked_at  # noqa: F401 (a fixture)
 
-from seqlab.analysis.length_generalisation import LengthGeneralisation, make_measure_replicas
+from seqlab.analysis.length_generalisation import LengthGeneralisation, draw, make_measure_replicas
 from seqlab.evaluation.evaluate import finalise
 from seqlab.overrides import CONF
 from seqlab.training.batches import has_examples
@@ -27,7 +27,11 @@ def test_every_model_is_measured_at_every_length(looked_at, name):  # noqa: F811
     assert "loss" in numbers["metrics"]
     for values_RL in numbers["metrics"].values():
         assert values_RL.shape == (2, 2) and np.isfinite(values_RL).all()
-    assert len([axis for axis in figures["length_generalisation"].axes if axis.lines]) == len(numbers["metrics"])
+    figure = figures["length_generalisation"]
+    assert len([axis for axis in figure.axes if axis.lines]) == len(numbers["metrics"])
+    told = figure.get_supxlabel().replace("\n", " ")
+    assert f"{ROWS} rows of each length, made anew" in told
+    assert ("teacher forcing" in told) == hasattr(model, "decoder")
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -58,11 +62,21 @@ def test_at_its_own_length_it_measures_what_the_set_does(looked_at):  # noqa: F8
     assert len([axis for axis in figures["length_generalisation"].axes if axis.axison]) == len(expected)
 
 
+@pytest.mark.parametrize("gap, is_cut", [(0.001, False), (0.5, True)])
+def test_a_band_that_does_not_fit_is_told(gap, is_cut):
+    accuracy_RL = np.array([[0.1, 0.9], [0.1 + gap, 0.9]])
+    figure = draw(np.array([3, 5]), {"accuracy": accuracy_RL}, [], "steps", ["7 rows"], None)
+    told = figure.get_supxlabel().replace("\n", " ")
+    assert ("a band that leaves its panel is wider still" in told) == is_cut and told.endswith("7 rows")
+
+
 def test_groups_of_rows_make_up_the_set(looked_at):  # noqa: F811
     model, params_R, task, _ = looked_at(("task=sentiment", "model/cell=rnn"), 2)
     batch = task.evaluation_sets()["test"]
-    numbers, *_ = LengthGeneralisation()(model, params_R, task, batch)
+    numbers, figures, *_ = LengthGeneralisation()(model, params_R, task, batch)
     assert len(numbers["length"]) > 2 and numbers["length"] == sorted(numbers["length"])
+    told = figures["length_generalisation"].get_supxlabel().replace("\n", " ")
+    assert f"the first {len(batch.inputs)} rows of the set, in groups by length" in told
     whole = jax.device_get(make_measure_replicas(model, task)(params_R, batch))
     lengths_B = np.asarray(batch.lengths)
     # The group of a row is that whose mean is nearest: groups do not overlap.
