@@ -50,7 +50,8 @@ def analyze(config: DictConfig) -> float:
             "overrides": list(HydraConfig.get().overrides.task),
         }
         directory = Path(config.run) / "analyses" / (name if checkpoint == "best" else f"{name}_{checkpoint}")
-        title = f"{config.name}, {checkpoint} (step {step}), {config.split} set"
+        # The run's name, as it is during training.
+        title = f"{config.name}-{Path(config.run).resolve().name}, {checkpoint} (step {step}), {config.split} set"
         print(*keep_findings(findings, directory, title, told), sep="\n")
     require(not refused, "; ".join(refused))
     return 0.0

@@ -561,14 +561,18 @@ def command(make_run, text_path):
 @pytest.mark.slow
 def test_the_command_leaves_numbers_and_figures_and_init_is_where_a_run_begins(command, capsys):
     fields = (
-        "analysis=gradients",
+        "analysis=[gradients,gates]",
         "analysis.gradients.rows=2",
         "analysis.gradients.jacobian_rows=1",
         "analysis.gradients.n_lags=2",
     )
     found = []
     for checkpoint, folder in (("best", "gradients"), ("init", "gradients_init")):
-        directory = command(*fields, f"checkpoint={checkpoint}") / folder
+        analyses = command(*fields, f"checkpoint={checkpoint}")
+        directory = analyses / folder
+        # The title has the run's name.
+        page = (analyses / folder.replace("gradients", "gates") / "gates.html").read_text(encoding="utf-8")
+        assert f"<p>test-{analyses.parent.name}, {checkpoint} (step 0), test set</p>" in page
         record = read_json(directory / "numbers.json")
         assert (record["checkpoint"], record["step"], record["seeds"]) == (checkpoint, 0, [0, 1])
         assert (directory / "gradients.png").stat().st_size > 1000
