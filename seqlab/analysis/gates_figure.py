@@ -93,24 +93,22 @@ def draw_saturation(saturation: dict[str, Any], gates: dict[str, tuple[str, ...]
     """
     from matplotlib.figure import Figure
 
-    of_gates = list(dict.fromkeys(name for names in gates.values() for name in names))
-    others = [name for layer, named in saturation.items() for name in named if name not in gates[layer] and name != "C"]
-    panels = [*of_gates, *dict.fromkeys(others)]
-    width = max(4.5, 2.7 * len(panels))
-    figure = Figure(figsize=(width, 3.0 * len(saturation) + 0.6), layout="constrained")
-    axes = figure.subplots(len(saturation), len(panels), squeeze=False)
+    panels = {layer: [name for name in named if name != "C"] for layer, named in saturation.items()}
+    n_columns = max(map(len, panels.values()))
+    figure = Figure(figsize=(max(4.5, 2.7 * n_columns), 3.0 * len(panels) + 0.6), layout="constrained")
+    axes = figure.subplots(len(panels), n_columns, squeeze=False)
     for n, (of_layer, (layer, named)) in enumerate(zip(axes, saturation.items(), strict=True)):
-        for axis, name in zip(of_layer, panels, strict=True):
-            if name not in named:
-                axis.set_axis_off()
-            elif name in of_gates:
+        for axis, name in zip(of_layer, panels[layer], strict=False):
+            if name in gates[layer]:
                 _dots(axis, name, named[name], colour(n))
             else:
                 _shares(axis, name, named[name]["beyond"], colour(n))
+        for axis in of_layer[len(panels[layer]) :]:
+            axis.set_axis_off()
         of_layer[0].set_title(f"{layer}\n{of_layer[0].get_title('left')}", loc="left", fontsize=10)
     n_replicas = len(next(iter(next(iter(saturation.values())).values()))["mean"])
     seeds = f"{n_replicas} seeds" if n_replicas > 1 else "one seed"
-    caption(figure, f"{'a dot is a unit, ' if of_gates else ''}a line all units of a seed; {seeds}")
+    caption(figure, f"{'a dot is a unit, ' if any(gates.values()) else ''}a line all units of a seed; {seeds}")
     return figure
 
 
