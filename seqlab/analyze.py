@@ -13,6 +13,7 @@ from seqlab.cli import run_command
 from seqlab.overrides import groups
 from seqlab.restore import restore
 from seqlab.training.devices import start
+from seqlab.training.run_directory import name_run
 from seqlab.types import UserError, require
 
 
@@ -50,8 +51,7 @@ def analyze(config: DictConfig) -> float:
             "overrides": list(HydraConfig.get().overrides.task),
         }
         directory = Path(config.run) / "analyses" / (name if checkpoint == "best" else f"{name}_{checkpoint}")
-        # The run's name, as it is during training.
-        title = f"{config.name}-{Path(config.run).resolve().name}, {checkpoint} (step {step}), {config.split} set"
+        title = f"{name_run(config.name, Path(config.run))}, {checkpoint} (step {step}), {config.split} set"
         print(*keep_findings(findings, directory, title, told), sep="\n")
     require(not refused, "; ".join(refused))
     return 0.0

@@ -30,7 +30,7 @@ from seqlab.training.loop import Loop, Progress
 from seqlab.training.memory import PeakMemory
 from seqlab.training.profiler import Profiler
 from seqlab.training.programs import Programs
-from seqlab.training.run_directory import ENDED, RunDirectory, open_run_directory
+from seqlab.training.run_directory import ENDED, RunDirectory, name_run, open_run_directory
 from seqlab.training.state import State
 from seqlab.training.summary import print_summary, summarise, write_summary
 from seqlab.types import Exhibit, Params, Run, UserError, require
@@ -214,7 +214,7 @@ def _describe(parts: Parts, directory: RunDirectory, resumed_from: int | None) -
     in_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
     return Run(
         directory=path,
-        name=f"{config['name']}-{path.name}",
+        name=name_run(config["name"], path),
         group=f"{config['name']}-{path.parent.name}" if in_sweep else config["name"],
         tags=tuple(config["tags"]),
         notes=config["notes"],

@@ -153,6 +153,11 @@ def open_run_directory(path: Path, config: dict[str, Any], overrides: list[str],
     return directory
 
 
+def name_run(config_name: str, path: Path) -> str:
+    """What the run in a directory is called wherever it is shown."""
+    return f"{config_name}-{path.resolve().name}"
+
+
 def read_config(path: Path) -> dict[str, Any]:
     """Read the config that a run directory keeps."""
     try:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from seqlab.analysis.attention_figure import tell_cut_of
-from seqlab.analysis.pages.page import write_data_page
+from seqlab.analysis.pages.page import tell_shown, write_data_page
 
 N_TOKENS = 128
 N_GREATEST = 3
@@ -42,7 +42,7 @@ def describe_layer(
         "weights": w_Hts.tolist(),
         "looks": _greatest(w_HTS[:, :N_TOKENS]),
         "looked": _greatest(w_HTS[:, :, :N_TOKENS].swapaxes(1, 2)),
-        "cut": f"Shown: {cut}. What lies beyond is not drawn." if cut else "",
+        "cut": tell_shown(cut),
     }
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from seqlab.analysis.gates_figure import choose_units, reach, tell_reading, tell_units
-from seqlab.analysis.pages.page import write_data_page
+from seqlab.analysis.pages.page import tell_shown, write_data_page
 from seqlab.analysis.tokens import tell_cut
 
 NOTE = (
@@ -30,13 +30,13 @@ def write_gates(
             {"name": name, "limit": reach(a_TF[:n_tokens]), "values": np.round(a_TF[:n_tokens, units].T, 4).tolist()}
             for name, a_TF in named.items()
         ]
-        cut = tell_cut(n_tokens, (len(tokens[layer]), "steps"))
         reading = f"Beside each step stands the {tell_reading(layer)}."
+        shown = tell_shown(tell_cut(n_tokens, (len(tokens[layer]), "steps")))
         layers.append(
             {
                 "name": layer,
                 "tokens": [*tokens[layer][:n_tokens]],
-                "reading": f"{reading} Shown: {cut}. What lies beyond is not drawn." if cut else reading,
+                "reading": f"{reading} {shown}".rstrip(),
                 "units": units.tolist(),
                 "which": f"Shown: {tell_units(by, len(units), named[by].shape[1])}.",
                 "maps": maps,

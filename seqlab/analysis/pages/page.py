@@ -23,6 +23,11 @@ def write_data_page(title: str, note: str, name: str, data: Any) -> str:
     return write_page(title, [sections], style, f"{{\n{common}\n{own}}}\n")
 
 
+def tell_shown(cut: str) -> str:
+    """The sentence about what `tell_cut` told; none where nothing is cut."""
+    return f"Shown: {cut}. What lies beyond is not drawn." if cut else ""
+
+
 def to_script(data: Any) -> str:
     """JSON that nothing in it ends early: a token may be a closing tag."""
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
