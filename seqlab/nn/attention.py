@@ -12,6 +12,7 @@ from seqlab.nn.checks import check_choice
 from seqlab.nn.dropout import dropout_mask
 from seqlab.nn.masks import Sight
 from seqlab.nn.scores import ScaledDot, scaled_dot
+from seqlab.nn.soft_average import key_products, soft_average, stretches
 from seqlab.types import Array
 
 Score = Callable[[Array, Array], Array]
@@ -28,8 +29,8 @@ class Dropout(NamedTuple):
 IMPLEMENTATIONS = ("auto", "plain", "blocks", "chunked", "cudnn")
 PLAIN_UP_TO = 1024 * 1024  # scores a head and row; beyond, `auto` takes chunks
 CHUNK = 256  # queries
-BLOCKS_FROM = 128  # queries; below, `auto` finds blocks not worth their while
-N_BLOCKS = 4
+BLOCK = 64  # queries at least
+MOST_BLOCKS = 4
 
 
 @jax.custom_jvp
@@ -69,12 +70,12 @@ def attend(
 
         a_ts = score(q_t, k_s) + bias_ts,   w_t = softmax over what t may look at,   y_t = Σ_s w_ts v_s
 
-    All implementations are exact. `plain` makes and keeps all weights, and alone gives them out; `blocks` makes only
-    those that causal attention of a row to itself can need: four stretches of queries, each with the keys up to its
-    end; `chunked` takes the queries in stretches and computes their weights again for the gradient, in memory
+    All implementations are exact. `plain` makes and keeps all weights, and alone gives them out; `blocks` averages
+    without them (`soft_average`), and in causal attention of a row to itself takes the queries in up to four stretches,
+    each with the keys up to its end; `chunked` takes them in stretches that compute again for the gradient, in memory
     O(stretch · S); `cudnn` is the flash attention of NVIDIA GPUs, for scaled dot products in half precision without
-    dropout; `auto` takes cudnn where it can, and otherwise chunked for long sequences and blocks or plain for short
-    ones. A query that may look at nothing gets zeros.
+    dropout; `auto` takes cudnn where it can, and otherwise chunked for long sequences, plain for one query, blocks for
+    all others. A query that may look at nothing gets zeros. Only `plain` can be differentiated in forward mode.
 
     Shapes   q_BTHK, k_BSGK, v_BSGK with G key heads, a divisor of H -> y_BTHK, weights_BHTS or None;
              bias: positions (t_BT, s_BS) -> bias_BHTS, where B may be 1.
@@ -83,67 +84,88 @@ def attend(
              chunks: Rabe & Staats 2021, arXiv:2112.05682, which chunks the keys too.
     """
     check_choice("implementation", implementation, IMPLEMENTATIONS)
-    plain_scores = (score is scaled_dot or isinstance(score, ScaledDot)) and dropout is None
+    scaled = score is scaled_dot or isinstance(score, ScaledDot)
     if implementation == "auto":
         half = q_BTHK.dtype in (jnp.bfloat16, jnp.float16)
-        if jax.default_backend() == "gpu" and half and plain_scores:
+        if jax.default_backend() == "gpu" and half and scaled and dropout is None:
             implementation = "cudnn"
         elif q_BTHK.shape[1] * k_BSGK.shape[1] > PLAIN_UP_TO:
             implementation = "chunked"
         else:
-            implementation = "blocks" if q_BTHK.shape[1] >= BLOCKS_FROM else "plain"
+            implementation = "blocks" if q_BTHK.shape[1] > 1 else "plain"
     if implementation == "cudnn":
         return _cudnn(q_BTHK, k_BSGK, v_BSGK, sight, bias), None
 
     n_queries_a_key = q_BTHK.shape[2] // k_BSGK.shape[2]
     k_BSHK, v_BSHK = (jnp.repeat(z, n_queries_a_key, 2) if n_queries_a_key > 1 else z for z in (k_BSGK, v_BSGK))
 
-    def average(q_BTHK: Array, t_BT: Array, index: Array | int, keys: slice = slice(None)) -> tuple[Array, Array]:
-        s_BS, valid_BS, v_BSHK_ = sight.s_BS[:, keys], sight.valid_BS[:, keys], v_BSHK[:, keys]
-        scores_BHTS = score(q_BTHK, k_BSHK[:, keys])
-        if bias is not None and (bias_BHTS := bias(t_BT, s_BS)) is not None:
-            scores_BHTS = scores_BHTS + bias_BHTS
-        mask_BTS = sight._replace(t_BT=t_BT, s_BS=s_BS, valid_BS=valid_BS).mask()
-        weights_BHTS = kept_BHTS = masked_softmax(scores_BHTS, mask_BTS)
-        if dropout is not None:
-            key = jax.random.fold_in(dropout.key, index)
-            kept_BHTS = weights_BHTS * dropout_mask(key, dropout.rate, weights_BHTS.shape)
-        return jnp.einsum("bhts,bshk->bthk", kept_BHTS.astype(v_BSHK_.dtype), v_BSHK_), weights_BHTS
+    def kept(index: Array | int, shape: tuple[int, ...]) -> Array | None:
+        if dropout is None:
+            return None
+        return dropout_mask(jax.random.fold_in(dropout.key, index), dropout.rate, shape)
 
-    if implementation == "blocks" and sight.causal and sight.in_order:
-        return _in_blocks(average, q_BTHK, sight), None
-    if implementation in ("plain", "blocks"):
-        return average(q_BTHK, sight.t_BT, 0)
-    return _in_chunks(lambda *chunk: average(*chunk)[0], q_BTHK, sight.t_BT), None
+    def biased(scores_BHTS: Array, sight: Sight) -> Array:
+        bias_BHTS = None if bias is None else bias(sight.t_BT, sight.s_BS)
+        return scores_BHTS if bias_BHTS is None else scores_BHTS + bias_BHTS
+
+    def average(q_BHTK: Array, k_BHSK: Array, v_BHSK: Array, sight: Sight, index: Array | int) -> Array:
+        if scaled:
+            scores_BHTS = key_products(k_BHSK, q_BHTK * (1 / math.sqrt(q_BHTK.shape[-1]))).swapaxes(2, 3)
+        else:
+            scores_BHTS = _wide(score(q_BHTK.swapaxes(1, 2), k_BHSK.swapaxes(1, 2)))
+        scores_BHST = biased(scores_BHTS, sight).swapaxes(2, 3)
+        return soft_average(scores_BHST, sight.mask(), kept(index, scores_BHST.shape), v_BHSK)
+
+    if implementation in ("blocks", "chunked"):
+        over_queries = _in_blocks if implementation == "blocks" else _in_chunks
+        q_BHTK, k_BHSK, v_BHSK = (z.swapaxes(1, 2) for z in (q_BTHK, k_BSHK, v_BSHK))
+        return over_queries(average, q_BHTK, k_BHSK, v_BHSK, sight).swapaxes(1, 2), None
+
+    weights_BHTS = masked_softmax(biased(_wide(score(q_BTHK, k_BSHK)), sight), sight.mask().swapaxes(1, 2))
+    kept_BHTS = kept(0, weights_BHTS.shape)
+    kept_BHTS = weights_BHTS if kept_BHTS is None else weights_BHTS * kept_BHTS
+    return jnp.einsum("bhts,bshk->bthk", kept_BHTS.astype(v_BSHK.dtype), v_BSHK), weights_BHTS
 
 
-def _in_blocks(function, q_BTHK, sight):
-    T = q_BTHK.shape[1]
-    size = math.ceil(T / N_BLOCKS)
+def _wide(scores):
+    return scores.astype(jnp.promote_types(scores.dtype, jnp.float32))
+
+
+def _in_blocks(average, q_BHTK, k_BHSK, v_BHSK, sight):
+    T, S = q_BHTK.shape[2], k_BHSK.shape[2]
+    n_blocks = min(max(T // BLOCK, 1), MOST_BLOCKS) if sight.causal and sight.in_order else 1
+    size = math.ceil(T / n_blocks)
+    queries = [(first, min(first + size, T)) for first in range(0, T, size)]
+    reach = S if sight.window is None else sight.window - 1
+    keys = tuple((max(0, first - reach), end) for first, end in queries) if n_blocks > 1 else ((0, S),)
     blocks = []
-    for index, first in enumerate(range(0, T, size)):
-        end = min(first + size, T)
-        keys = slice(0 if sight.window is None else max(0, first - sight.window + 1), end)
-        blocks.append(function(q_BTHK[:, first:end], sight.t_BT[:, first:end], index, keys)[0])
-    return jnp.concatenate(blocks, 1)
+    cut = zip(queries, keys, stretches(k_BHSK, keys), stretches(v_BHSK, keys), strict=True)
+    for index, ((first, end), (first_key, end_key), k, v) in enumerate(cut):
+        t_BT, s_BS = sight.t_BT[:, first:end], sight.s_BS[:, first_key:end_key]
+        seen = sight._replace(t_BT=t_BT, s_BS=s_BS, valid_BS=sight.valid_BS[:, first_key:end_key])
+        blocks.append(average(q_BHTK[:, :, first:end], k, v, seen, index))
+    return jnp.concatenate(blocks, 2)
 
 
-def _in_chunks(function, q_BTHK, t_BT):
-    B, T = q_BTHK.shape[:2]
+def _in_chunks(average, q_BHTK, k_BHSK, v_BHSK, sight):
+    B, H, T, K = q_BHTK.shape
     n_chunks = math.ceil(T / CHUNK)
     size = math.ceil(T / n_chunks)
 
-    def split(a):
-        a = jnp.pad(a, [(0, 0), (0, n_chunks * size - T)] + [(0, 0)] * (a.ndim - 2))
-        return a.reshape(a.shape[0], n_chunks, size, *a.shape[2:]).swapaxes(0, 1)
+    def split(a, axis):
+        a = jnp.pad(a, [(0, n_chunks * size - T if n == axis else 0) for n in range(a.ndim)])
+        return jnp.moveaxis(a.reshape(*a.shape[:axis], n_chunks, size, *a.shape[axis + 1 :]), axis, 0)
 
-    chunks = split(q_BTHK), split(t_BT), jnp.arange(n_chunks)
-    y_NBCHK = lax.map(jax.checkpoint(lambda chunk: function(*chunk)), chunks)
-    return y_NBCHK.swapaxes(0, 1).reshape(B, n_chunks * size, *y_NBCHK.shape[3:])[:, :T]
+    def one(chunk):
+        q, t_BT, index = chunk
+        return average(q, k_BHSK, v_BHSK, sight._replace(t_BT=t_BT), index)
+
+    y_NBHTK = lax.map(jax.checkpoint(one), (split(q_BHTK, 2), split(sight.t_BT, 1), jnp.arange(n_chunks)))
+    return jnp.moveaxis(y_NBHTK, 0, 2).reshape(B, H, n_chunks * size, K)[:, :, :T]
 
 
 def _cudnn(q_BTHK, k_BSGK, v_BSGK, sight, bias):
-    mask_BTS = sight.mask()
+    mask_BTS = sight.mask().swapaxes(1, 2)
     bias_BHTS = None if bias is None else bias(sight.t_BT, sight.s_BS)
     y_BTHK = jax.nn.dot_product_attention(
         q_BTHK, k_BSGK, v_BSGK, bias=bias_BHTS, mask=mask_BTS[:, None], implementation="cudnn"

@@ -8,7 +8,7 @@ from seqlab.nn.attention import IMPLEMENTATIONS, Bias, Dropout, attend
 from seqlab.nn.checks import check_choice, check_positive
 from seqlab.nn.dropout import check_rate
 from seqlab.nn.masks import Sight
-from seqlab.nn.matrix import as_matrix
+from seqlab.nn.matrix import Dense, as_matrix
 from seqlab.nn.scores import ScaledDot
 from seqlab.types import Array, require
 
@@ -51,8 +51,8 @@ class MultiHead(nn.Module):
     def setup(self):
         K = self.features // self.n_heads
         G = self.n_kv_heads or self.n_heads
-        self.W_q, self.W_k, self.W_v = (nn.Dense(n * K, use_bias=self.bias) for n in (self.n_heads, G, G))
-        self.W_o = nn.Dense(self.features, use_bias=self.bias)
+        self.W_q, self.W_k, self.W_v = (Dense(n * K, use_bias=self.bias) for n in (self.n_heads, G, G))
+        self.W_o = Dense(self.features, use_bias=self.bias)
         self.fit = self.score()
 
     def split(self, W: nn.Module, x_BTD: Array) -> Array:

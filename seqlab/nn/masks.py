@@ -44,13 +44,13 @@ class Sight(NamedTuple):
     in_order: bool = False
 
     def mask(self) -> Array:
-        """Give mask_BTS."""
-        ahead_BTS = self.t_BT[:, :, None] - self.s_BS[:, None, :]
-        mask_BTS = jnp.broadcast_to(
-            self.valid_BS[:, None, :], jnp.broadcast_shapes(ahead_BTS.shape, self.valid_BS[:, None].shape)
+        """Give mask_BST."""
+        ahead_BST = self.t_BT[:, None, :] - self.s_BS[:, :, None]
+        mask_BST = jnp.broadcast_to(
+            self.valid_BS[:, :, None], jnp.broadcast_shapes(ahead_BST.shape, self.valid_BS[:, :, None].shape)
         )
         if self.causal:
-            mask_BTS &= ahead_BTS >= 0
+            mask_BST &= ahead_BST >= 0
         if self.window is not None:
-            mask_BTS &= jnp.abs(ahead_BTS) < self.window
-        return mask_BTS
+            mask_BST &= jnp.abs(ahead_BST) < self.window
+        return mask_BST

@@ -82,18 +82,21 @@ def _standardise_jvp(primals, tangents):
 
 @jax.custom_jvp
 def gelu(a: Array) -> Array:
-    """a Φ(a), Φ by its tanh formula (Hendrycks & Gimpel 2016, arXiv:1606.08415, §2); keeps its derivative alone."""
-    return _gelu(a)[0]
+    """a Φ(a), Φ by its tanh formula (Hendrycks & Gimpel 2016, arXiv:1606.08415, §2); keeps a alone."""
+    return 0.5 * a * (1 + _gelu_tanh(a))
 
 
-def _gelu(a):
-    c = math.sqrt(2 / math.pi)
-    t = lax.tanh(c * (a + 0.044715 * a**3))
-    slope = 0.5 * (1 + t) + 0.5 * a * (1 - t * t) * c * (1 + 3 * 0.044715 * a * a)
-    return 0.5 * a * (1 + t), slope
+def _gelu_tanh(a):
+    return lax.tanh(_GELU * (a + 0.044715 * a**3))
 
 
 @gelu.defjvp
 def _gelu_jvp(primals, tangents):
-    (y, slope), d = _gelu(*primals), tangents[0]
-    return y, slope * d
+    # Behind the barrier, tanh is computed again for the derivative: cheaper than to write and read it.
+    (a,), (d,) = lax.optimization_barrier(primals), tangents
+    t = _gelu_tanh(a)
+    slope = 0.5 * (1 + t) + 0.5 * a * (1 - t * t) * _GELU * (1 + 3 * 0.044715 * a * a)
+    return gelu(*primals), slope * d
+
+
+_GELU = math.sqrt(2 / math.pi)

@@ -13,7 +13,7 @@ from jax import lax
 from seqlab.nn.checks import check_choice, check_lengths, check_positive
 from seqlab.nn.dropout import Dropout, check_rate
 from seqlab.nn.masks import last_step, valid_mask
-from seqlab.nn.matrix import as_matrix
+from seqlab.nn.matrix import Dense, as_matrix
 from seqlab.nn.pointwise import gelu
 from seqlab.nn.positions import Positions
 from seqlab.nn.self_attention import known_empty
@@ -41,11 +41,11 @@ class FeedForward(nn.Module):
         D = x_ND.shape[-1]
         if self.activation == "swiglu":
             W_1, W_3, W_2 = (
-                nn.Dense(n, use_bias=False, name=f"W_{i}") for i, n in ((1, self.d_ff), (3, self.d_ff), (2, D))
+                Dense(n, use_bias=False, name=f"W_{i}") for i, n in ((1, self.d_ff), (3, self.d_ff), (2, D))
             )
             return W_2(nn.silu(W_1(x_ND)) * W_3(x_ND))
         φ = nn.relu if self.activation == "relu" else gelu
-        return nn.Dense(D, name="W_2")(φ(nn.Dense(self.d_ff, name="W_1")(x_ND)))
+        return Dense(D, name="W_2")(φ(Dense(self.d_ff, name="W_1")(x_ND)))
 
 
 class Block(nn.Module):

@@ -8,6 +8,8 @@ import pytest
 from seqlab.nn import attention, scores
 from seqlab.nn.attention import Dropout, attend, masked_softmax
 from seqlab.nn.masks import Sight
+from seqlab.nn.matrix import product
+from seqlab.nn.soft_average import soft_average
 from seqlab.types import UserError
 
 B, T, S, H, K = 2, 7, 11, 6, 5
@@ -62,7 +64,7 @@ def test_it_is_its_definition(options, n_kv_heads):
     y, weights = jax.jit(lambda *a: attend(*a, look(**options), bias=bias, implementation="plain"))(q, k, v)
     np.testing.assert_allclose(y, by_hand(q, k, v, look(**options)), atol=1e-5)
     rows = np.asarray(weights).sum(-1)
-    sees = np.asarray(look(**options).mask()).any(-1)
+    sees = np.asarray(look(**options).mask()).any(1)
     np.testing.assert_allclose(rows, np.broadcast_to(sees[:, None], rows.shape), atol=1e-6)
 
 
@@ -94,7 +96,8 @@ def test_chunks_change_nothing(options, chunk, monkeypatch):
         pytest.param(T, marks=pytest.mark.slow),
     ],
 )
-def test_blocks_change_nothing(window):
+def test_blocks_change_nothing(window, monkeypatch):
+    monkeypatch.setattr(attention, "BLOCK", 2)
     q = draw()[0]
     k, v = (a[:, :T] for a in draw(3)[1:])
     valid_BT = np.arange(T) < np.array([[T], [4]])
@@ -113,11 +116,41 @@ def test_blocks_change_nothing(window):
     assert none is None, "the blocks do not make all weights"
 
 
+def test_a_soft_average_is_its_definition_with_dropout_too():
+    """In float64, with the gradients that JAX finds for the definition."""
+    draws = np.random.default_rng(0)
+    a, v, dy = (draws.normal(size=(B, H, *size)) for size in ((S, T), (S, K), (T, K)))
+    kept, mask = draws.binomial(1, 0.7, a.shape) / 0.7, draws.random((B, S, T)) < 0.8
+
+    def definition(a, v):
+        w = jax.nn.softmax(jnp.where(mask[:, None], a, -1e30), axis=2)
+        return jnp.einsum("bhst,bhsk->bhtk", w * kept, v)
+
+    def both(f):
+        y, pull = jax.vjp(f, a, v)
+        return y, pull(jnp.asarray(dy))
+
+    with jax.enable_x64(True):
+        got, expected = both(lambda a, v: soft_average(a, mask, kept, v)), both(definition)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), got, expected)
+
+
+@pytest.mark.parametrize(("D", "F"), [(5, 3), (3, 5), (3, 3)])
+def test_a_product_has_the_gradient_of_a_product(D, F):
+    draws = np.random.default_rng(0)
+    x_ND, W_DF, dy_NF = (jnp.asarray(draws.normal(size=size), jnp.float32) for size in ((7, D), (D, F), (7, F)))
+    y_NF, pull = jax.vjp(product, x_ND, W_DF)
+    expected, reference = jax.vjp(jnp.matmul, x_ND, W_DF)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), (y_NF, pull(dy_NF)), (expected, reference(dy_NF))
+    )
+
+
 @pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
 def test_a_query_that_sees_nothing_gets_zeros_and_gives_none(dtype):
     q, k, v = (jnp.asarray(a, dtype) for a in draw())
     nothing = Sight(np.arange(T)[None], np.arange(S)[None], np.zeros((B, S), bool))
-    for implementation in ("plain", "chunked"):
+    for implementation in ("plain", "chunked", "blocks"):
         run = jax.jit(
             lambda *a, i=implementation: jax.vjp(lambda *b: attend(*b, nothing, implementation=i)[0], *a)[1](q)
         )
