@@ -57,6 +57,9 @@ class AffineFn(Protocol):
 Equation = Callable[[AffineFn, Vectors, Carry], Carry]
 
 
+CACHED = 2**18  # numbers, 1 MB
+
+
 def turn(tree: Any) -> Any:
     """The last two axes of every array swapped: batch-major to feature-major, or back."""
     return jax.tree.map(lambda leaf: leaf.swapaxes(-1, -2), tree)
@@ -210,8 +213,15 @@ def _kernel_tangents(m, dm, x_TBD, dx_TBD, q_TBF):
     """
     T, B = x_TBD.shape[:2]
     dtype = (m.U if m.W is None else m.W).dtype
+
+    def as_matrix(z_TBF: Array) -> Array:
+        z_NF = z_TBF.reshape(T * B, -1).astype(dtype)
+        # XLA's product on a CPU is slow at the transpose of a factor, if a turned copy of it stays in the cache.
+        turn_it = jax.default_backend() == "cpu" and z_NF.size <= CACHED
+        return lax.optimization_barrier(z_NF.T).T if turn_it else z_NF
+
     da = jnp.zeros((T * B, _n_outputs(m)), carry_dtype(dtype))
     for z, w in ((x_TBD, dm.W), (dx_TBD, m.W), (q_TBF, dm.U)):
         if z is not None and moves(w):
-            da += (z.reshape(T * B, -1).astype(dtype) @ w).astype(da.dtype)
+            da += (as_matrix(z) @ w).astype(da.dtype)
     return da.reshape(T, B, -1)
