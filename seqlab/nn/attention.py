@@ -135,15 +135,15 @@ def _in_blocks(average, q_BHTK, k_BHSK, v_BHSK, sight):
     T, S = q_BHTK.shape[2], k_BHSK.shape[2]
     n_blocks = min(max(T // BLOCK, 1), MOST_BLOCKS) if sight.causal and sight.in_order else 1
     size = math.ceil(T / n_blocks)
-    queries = [(first, min(first + size, T)) for first in range(0, T, size)]
+    queries = tuple((first, min(first + size, T)) for first in range(0, T, size))
     reach = S if sight.window is None else sight.window - 1
     keys = tuple((max(0, first - reach), end) for first, end in queries) if n_blocks > 1 else ((0, S),)
     blocks = []
-    cut = zip(queries, keys, stretches(k_BHSK, keys), stretches(v_BHSK, keys), strict=True)
-    for index, ((first, end), (first_key, end_key), k, v) in enumerate(cut):
+    cut = zip(queries, keys, *map(stretches, (q_BHTK, k_BHSK, v_BHSK), (queries, keys, keys)), strict=True)
+    for index, ((first, end), (first_key, end_key), q, k, v) in enumerate(cut):
         t_BT, s_BS = sight.t_BT[:, first:end], sight.s_BS[:, first_key:end_key]
         seen = sight._replace(t_BT=t_BT, s_BS=s_BS, valid_BS=sight.valid_BS[:, first_key:end_key])
-        blocks.append(average(q_BHTK[:, :, first:end], k, v, seen, index))
+        blocks.append(average(q, k, v, seen, index))
     return jnp.concatenate(blocks, 2)
 
 

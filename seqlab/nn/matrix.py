@@ -24,7 +24,7 @@ def as_matrix(f: Callable[[Array], Array], x: Array) -> Array:
     return y_NF.reshape(*x.shape[:-1], y_NF.shape[-1])
 
 
-@jax.custom_vjp
+@jax.custom_jvp
 def product(x_ND: Array, W_DF: Array) -> Array:
     """x W, whose gradient dW = xᵀ dy is taken with one factor turned around in memory first, on a CPU.
 
@@ -36,23 +36,18 @@ def product(x_ND: Array, W_DF: Array) -> Array:
     return x_ND @ W_DF
 
 
-def _product_gradient(kept, dy_NF):
-    x_ND, W_DF = kept
-    dx_ND = dy_NF @ W_DF.T
+@product.defjvp
+def _product_jvp(primals, tangents):
+    # Written as tangents, so that forward mode works too; what comes of dW is what its transpose, the gradient, does.
+    # A first barrier keeps what makes a factor from being computed again in the copy, a second keeps the copy.
+    (x_ND, W_DF), (dx_ND, dW_DF), barrier = primals, tangents, lax.optimization_barrier
     if jax.default_backend() != "cpu":
-        return dx_ND, x_ND.T @ dy_NF
-    copied, barrier = _turned_copy, lax.optimization_barrier
-    if x_ND.shape[1] < dy_NF.shape[1]:
-        return dx_ND, copied(x_ND) @ dy_NF
-    return dx_ND, barrier(copied(dy_NF) @ x_ND).T
-
-
-def _turned_copy(a):
-    # The first barrier keeps what made the array from being computed again in the copy, the second keeps the copy.
-    return lax.optimization_barrier(lax.optimization_barrier(a).T)
-
-
-product.defvjp(lambda x_ND, W_DF: (product(x_ND, W_DF), (x_ND, W_DF)), _product_gradient)
+        of_W_NF = x_ND @ dW_DF
+    elif x_ND.shape[1] < W_DF.shape[1]:
+        of_W_NF = barrier(barrier(x_ND).T).T @ dW_DF
+    else:
+        of_W_NF = barrier(barrier(barrier(dW_DF.T) @ x_ND.T).T)
+    return product(x_ND, W_DF), dx_ND @ W_DF + of_W_NF
 
 
 def _as_dot_general(x_ND, W_DF, dimensions, precision=None, preferred_element_type=None):
