@@ -1,19 +1,22 @@
 """Write with a trained run: `python -m seqlab.generate run=DIR prompt="…" [n=4 …]`, or `source="…"`. See `--help`."""
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import numpy as np
-from omegaconf import DictConfig
+from omegaconf import DictConfig, ListConfig
 
 from seqlab.cli import run_command
+from seqlab.data.picture_files import is_picture
 from seqlab.data.vocabulary import Vocabulary
 from seqlab.decoding.beam import search
 from seqlab.decoding.generate import generate
-from seqlab.decoding.prompts import check_count
+from seqlab.decoding.prompts import check_count, n_steps
 from seqlab.decoding.sampling import Sampling
 from seqlab.restore import restore
 from seqlab.training.devices import start
@@ -26,21 +29,24 @@ LENGTH_PENALTY = 0.6  # Vaswani et al. 2017, arXiv:1706.03762, §6.1
 class Request(NamedTuple):
     """What a model begins with, and what it writes means.
 
-    `shown` is written ahead of its text; `temperature` and `n_tokens` are what is taken where none is given.
+    `prompt` is ids or a picture. `shown` is written ahead of its text, and above it the `title` of one of several;
+    `temperature` and `n_tokens` are what is taken where none is given.
     """
 
-    ids: np.ndarray
+    prompt: np.ndarray
     shown: str
     decode: Callable[[Iterable[int]], str]
     eos: int | None
     temperature: float
     n_tokens: int
+    title: str = ""
 
 
 def write(config: DictConfig) -> float:
     """Restore a run's best (or latest) parameters and write `n` texts after the prompt or from the source.
 
-    One text that is drawn is written to the terminal as it comes, several one after the other.
+    Of several pictures each is answered. One text that is drawn is written to the terminal as it comes, several one
+    after the other.
 
     Raises   UserError for a directory that holds no run or no checkpoint, a run that writes no text, a replica that the
              run does not have, options that do not go together, and what `seqlab.decoding` refuses.
@@ -54,11 +60,11 @@ def write(config: DictConfig) -> float:
     )
     # On the host: whoever writes says which devices need them.
     params = jax.device_get(jax.tree.map(lambda leaf: leaf[config.replica], state.eval_params))
-    request = ask(parts.task, config.prompt, config.source)
-    if config.beam_width is None:
-        _draw(config, parts.model, params, request)
-    else:
-        _search(config, parts.model, params, request)
+    for request in ask(parts.task, config.prompt, config.source):
+        if config.beam_width is None:
+            _draw(config, parts.model, params, request)
+        else:
+            _search(config, parts.model, params, request)
     return 0.0
 
 
@@ -86,12 +92,49 @@ def check_options(config: DictConfig) -> None:
         require(config[name] == unused, f"{name} is for drawing, but beam_width searches: leave one of them out")
 
 
-def ask(task: Any, prompt: Any, source: Any) -> Request:
-    """Encode the prompt of a language model, or the source of an encoder-decoder.
+def ask(task: Any, prompt: Any, source: Any) -> list[Request]:
+    """Encode the prompt of a language model, or the source of an encoder-decoder: a text, or the files of pictures.
 
-    Raises   UserError for a task that writes no text, for the wrong one of the two, and for an empty one.
+    Raises   UserError for a task that writes no text, for the wrong one of the two, for an empty one, for a picture
+             where a text is read and the other way round, and for a file that is not there or is no picture.
     """
+    if hasattr(task, "encode_picture"):
+        return _ask_about_pictures(task, prompt, source)
+    return [_ask_after_text(task, prompt, source)]
+
+
+def _ask_about_pictures(task: Any, prompt: Any, source: Any) -> list[Request]:
     name = type(task).__name__
+    require(prompt is None, f"{name} answers a picture and goes on from no prompt: write source=FILE.png instead")
+    require(source is not None, f"{name} answers a picture: write source=FILE.png")
+    files = _find_pictures(name, source)
+    pictures = [task.encode_picture(file) for file in files]
+    titles = map(str, files) if len(files) > 1 else [""]
+    told = task.decode_target, task.eos, 0.0, task.longest[1]
+    return [Request(picture, "", *told, title) for picture, title in zip(pictures, titles, strict=True)]
+
+
+def _find_pictures(name: str, source: Any) -> list[Path]:
+    """The files that a source names: one, several, or those in a folder."""
+    files: list[Path] = []
+    for given in source if isinstance(source, list | ListConfig) else [source]:
+        require(
+            os.path.exists(str(given)),
+            f"There is no file {str(given)!r}: {name} answers a picture, write source=FILE.png",
+        )
+        path = Path(str(given))
+        inside = sorted(file for file in path.iterdir() if is_picture(file)) if path.is_dir() else [path]
+        require(bool(inside), f"The folder {path} holds no picture")
+        files += inside
+    require(bool(files), f"source is empty, but {name} answers a picture: write source=FILE.png")
+    return files
+
+
+def _ask_after_text(task: Any, prompt: Any, source: Any) -> Request:
+    name = type(task).__name__
+    for given in (prompt, source):
+        picture = isinstance(given, str) and is_picture(Path(given)) and os.path.isfile(given)
+        require(not picture, f"{given} is a picture, but {name} reads text: train task=captioning for pictures")
     if hasattr(task, "encode_source"):
         require(prompt is None, f"{name} answers a source and goes on from no prompt: write source=... instead")
         require(source is not None, f"{name} answers a source: write source=...")
@@ -119,7 +162,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def _n_tokens(config: DictConfig, model: nn.Module, request: Request) -> int:
-    room = model.room(len(request.ids)) if hasattr(model, "room") else None
+    room = model.room(n_steps(request.prompt)) if hasattr(model, "room") else None
     most = request.n_tokens if room is None else max(1, min(request.n_tokens, room))
     return most if config.n_tokens is None else config.n_tokens
 
@@ -130,26 +173,33 @@ def _sampling(config: DictConfig, temperature: float) -> Sampling:
 
 
 def _draw(config: DictConfig, model: nn.Module, params: Params, request: Request) -> None:
-    prompts, n_tokens = [request.ids] * config.n, _n_tokens(config, model, request)
+    prompts, n_tokens = [request.prompt] * config.n, _n_tokens(config, model, request)
     sampling = _sampling(config, request.temperature)
     same = config.n > 1 and sampling.temperature == 0
     require(not same, f"n is {config.n}, but at temperature 0 all texts are the same: give temperature or beam_width")
     seen = request.eos is None
     stretches = generate(model, params, prompts, n_tokens, sampling, config.draw_seed, request.eos, seen)
     if config.n == 1:
+        sys.stdout.write(_heading(request))
         write_as_it_comes(request, stretches)
         return
     for number, pieces in enumerate(zip(*stretches, strict=True), start=1):
-        print(f"--- {number} of {config.n}\n{request.shown}{request.decode(np.concatenate(pieces))}")
+        heading = _heading(request, f"{number} of {config.n}")
+        print(f"{heading}{request.shown}{request.decode(np.concatenate(pieces))}")
 
 
 def _search(config: DictConfig, model: nn.Module, params: Params, request: Request) -> None:
     alpha = LENGTH_PENALTY if config.length_penalty is None else config.length_penalty
     n_tokens = _n_tokens(config, model, request)
-    found = search(model, params, [request.ids], n_tokens, config.beam_width, alpha, request.eos)
+    found = search(model, params, [request.prompt], n_tokens, config.beam_width, alpha, request.eos)
     for number, (ids, length, score) in enumerate(zip(*(rows[0, : config.n] for rows in found), strict=True), start=1):
-        heading = f"--- {number} of {config.n}, score {score:.4f}\n" if config.n > 1 else ""
+        heading = _heading(request, f"{number} of {config.n}, score {score:.4f}" if config.n > 1 else "")
         print(f"{heading}{request.shown}{request.decode(ids[:length])}")
+
+
+def _heading(request: Request, which: str = "") -> str:
+    told = ", ".join(part for part in (request.title, which) if part)
+    return f"--- {told}\n" if told else ""
 
 
 def write_as_it_comes(request: Request, stretches: Iterator[list[np.ndarray]]) -> None:

@@ -51,14 +51,16 @@ class Batch:
 
 
 def model_arguments(model: Any, batch: Batch) -> tuple[Array | None, ...]:
-    """What a model reads of a batch; the targets too, where it is taught by them (`teacher_forced`).
-
-    Bytes are the levels of a picture's light, and become 0 … 1.
-    """
-    inputs = batch.inputs / jnp.float32(255) if batch.inputs.dtype == jnp.uint8 else batch.inputs
+    """What a model reads of a batch; the targets too, where it is taught by them (`teacher_forced`)."""
+    inputs = read_levels(batch.inputs)
     if getattr(model, "teacher_forced", False):
         return inputs, batch.lengths, batch.targets, batch.weights
     return inputs, batch.lengths
+
+
+def read_levels(inputs: Any) -> Any:
+    """Inputs as a model reads them: bytes are the levels of a picture's light, and become 0 … 1."""
+    return inputs / jnp.float32(255) if inputs.dtype == jnp.uint8 else inputs
 
 
 @struct.dataclass
@@ -125,7 +127,7 @@ class ExamplesTask(Task, Protocol):
 
     def examples(self) -> Batch: ...
     def describe(self) -> dict[str, dict[str, float]]: ...
-    def stream(self, seed: int, step: int, batch_size: int) -> Iterator[Batch]: ...
+    def stream(self, seed: int, step: int, batch_size: int, rows: slice = ...) -> Iterator[Batch]: ...
     def streamed_example(self, batch_size: int) -> Batch: ...
 
 

@@ -110,7 +110,28 @@ def compose(stand_in):
 
 
 @pytest.fixture(scope="session")
-def make_run(compose, tmp_path_factory):
+def keep_run(tmp_path_factory):
+    """Write the directory of a run at its start."""
+
+    def keep_run(config: DictConfig) -> Path:
+        parts = build(config)
+        programs = Programs(
+            parts.task, parts.sets, parts.model, parts.optimiser, parts.settings, jax.devices()[:1], parts.seeds
+        )
+        directory = tmp_path_factory.mktemp("run")
+        (directory / "config.yaml").write_text(yaml.safe_dump(parts.config), encoding="utf-8")
+        checkpoints, state = Checkpoints(directory / "checkpoints"), programs.init()
+        checkpoints.save_best(0, state, {})
+        checkpoints.save_latest(0, state, {})
+        checkpoints.close()
+        keep_learned(parts.task, directory)
+        return directory
+
+    return keep_run
+
+
+@pytest.fixture(scope="session")
+def make_run(compose, keep_run):
     """Write the directory of a run of a small model at its start, once: what another run may begin with."""
 
     @functools.cache
@@ -123,17 +144,6 @@ def make_run(compose, tmp_path_factory):
             "task.n_eval=3",
         ]
         cell = [] if "model/encoder=transformer" in overrides else ["model/cell=rnn"]
-        parts = build(compose(*small, *cell, "seeds=2", *overrides))
-        programs = Programs(
-            parts.task, parts.sets, parts.model, parts.optimiser, parts.settings, jax.devices()[:1], parts.seeds
-        )
-        directory = tmp_path_factory.mktemp("run")
-        (directory / "config.yaml").write_text(yaml.safe_dump(parts.config), encoding="utf-8")
-        checkpoints, state = Checkpoints(directory / "checkpoints"), programs.init()
-        checkpoints.save_best(0, state, {})
-        checkpoints.save_latest(0, state, {})
-        checkpoints.close()
-        keep_learned(parts.task, directory)
-        return directory
+        return keep_run(compose(*small, *cell, "seeds=2", *overrides))
 
     return make_run

@@ -47,7 +47,8 @@ def search(
     first `width` of the others run on. A row is searched until none that runs can beat the worst that has ended. With
     width 1 and α = 0, or without eos, this is greedy; with a width of all beginnings it is exact.
 
-    Shapes   prompts: B arrays of ids -> ids_BWT, length_BW, score_BW with T = `n_tokens`.
+    Shapes   prompts: B arrays of ids, or B pictures (bytes or floats, of one shape) -> ids_BWT, length_BW,
+             score_BW with T = `n_tokens`.
     Raises   UserError for an empty prompt, n_tokens or width < 1, α < 0, a model that does not step, and for more
              tokens than it has room for.
     Source   Wu et al. 2016, arXiv:1609.08144, eq. 14.
@@ -55,9 +56,9 @@ def search(
     """
     check_count("the width of the beam", width)
     check_number("length_penalty", length_penalty, 0, MOST_PENALTY, f"a number from 0 to {MOST_PENALTY}")
-    ids_BT, lengths_B = pad(model, prompts, n_tokens)
+    inputs, lengths_B = pad(model, prompts, n_tokens)
     eos = NEVER if eos is None else eos
-    beams = _search(model, width, round_up(n_tokens), params, ids_BT, lengths_B, n_tokens, length_penalty, eos)
+    beams = _search(model, width, round_up(n_tokens), params, inputs, lengths_B, n_tokens, length_penalty, eos)
     found = jax.device_get(beams.ended)
     return found._replace(ids_BWT=found.ids_BWT[..., :n_tokens])
 
@@ -74,8 +75,8 @@ class _Beams(NamedTuple):
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _search(model, width, max_tokens, params, ids_BT, lengths_B, n_tokens, alpha, eos):
-    B, W = len(ids_BT), width
+def _search(model, width, max_tokens, params, inputs, lengths_B, n_tokens, alpha, eos):
+    B, W = len(inputs), width
 
     def lp(length):
         return ((5.0 + length) / (5.0 + 1.0)) ** alpha
@@ -104,7 +105,7 @@ def _search(model, width, max_tokens, params, ids_BT, lengths_B, n_tokens, alpha
         state, logits_MV = model.apply({"params": params}, state, id_M, method="step")
         return _Beams(beams.t + 1, state, logits_MV, _take(ids_BCT, rank_BW), logp_BW, ended)
 
-    state, logits_BV = model.apply({"params": params}, ids_BT, lengths_B, method="begin")
+    state, logits_BV = model.apply({"params": params}, inputs, lengths_B, method="begin")
     nothing_BW = jnp.full((B, W), -jnp.inf)
     no_ids_BWT, no_length_BW = jnp.zeros((B, W, max_tokens), jnp.int32), jnp.zeros((B, W), jnp.int32)
     beams = _Beams(

@@ -38,14 +38,17 @@ def generate(
     its own, where their number divides. `prompts_are_seen`: the
     repetition penalty counts the prompt's tokens too, which are none of the text's where it is a source.
 
-    Shapes   prompts: B arrays of ids -> B arrays of ids, the next of each row, which add up to `n_tokens` or less.
+    Shapes   prompts: B arrays of ids, or B pictures (bytes or floats, of one shape) -> B arrays of ids, the next of
+             each row, which add up to `n_tokens` or less.
     Raises   UserError for an empty prompt, no tokens to draw, a bad `sampling`, a model that does not step, and for
              more tokens than the model has room for.
     """
     sampling.check()
-    ids_BT, lengths_B = pad(model, prompts, n_tokens)
-    counted_BT = (np.arange(ids_BT.shape[1]) < lengths_B[:, None]) & prompts_are_seen
-    yield from draw_from(model, params, ids_BT, lengths_B, n_tokens, sampling, seed, eos, counted_BT)
+    inputs, lengths_B = pad(model, prompts, n_tokens)
+    counted_BT = None
+    if prompts_are_seen and lengths_B is not None:
+        counted_BT = np.arange(inputs.shape[1]) < lengths_B[:, None]
+    yield from draw_from(model, params, inputs, lengths_B, n_tokens, sampling, seed, eos, counted_BT)
 
 
 def draw_from(

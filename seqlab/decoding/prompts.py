@@ -6,13 +6,13 @@ from typing import Any
 import flax.linen as nn
 import numpy as np
 
-from seqlab.types import require
+from seqlab.types import read_levels, require
 
 
-def pad(model: nn.Module, prompts: Sequence[np.ndarray], n_tokens: int) -> tuple[np.ndarray, np.ndarray]:
+def pad(model: nn.Module, prompts: Sequence[np.ndarray], n_tokens: int) -> tuple[Any, np.ndarray | None]:
     """Put prompts side by side, padded to a power of two, so that few shapes are compiled, or to what has room.
 
-    Shapes   prompts: B arrays of ids -> ids_BT, lengths_B.
+    Shapes   prompts: B arrays of ids -> ids_BT, lengths_B;  or B pictures of one shape -> image_BHWC, None.
     Raises   UserError for an empty prompt, n_tokens < 1, a model that does not step, and for more tokens than it has
              room for.
     """
@@ -21,13 +21,16 @@ def pad(model: nn.Module, prompts: Sequence[np.ndarray], n_tokens: int) -> tuple
         len(prompts) > 0 and all(len(p) > 0 for p in prompts), "a prompt is empty, but it must hold a token at least"
     )
     require(hasattr(model, "begin"), f"{type(model).__name__} does not take one step at a time: choose model=tagger")
-    lengths_B = np.array([len(prompt) for prompt in prompts], np.int32)
-    longest = int(lengths_B.max())
+    longest = max(n_steps(prompt) for prompt in prompts)
     room = model.room(longest)
     require(
         room is None or n_tokens <= room,
-        f"{n_tokens} tokens are to follow {longest}, but the model has room for {max(room or 0, 0)} there (max_length)",
+        f"{n_tokens} tokens are to follow {longest or 'a picture'}, but the model has room for {max(room or 0, 0)} "
+        "there (max_length)",
     )
+    if longest == 0:
+        return read_levels(np.stack(prompts)), None
+    lengths_B = np.array([len(prompt) for prompt in prompts], np.int32)
     width = round_up(longest)
     while (room := model.room(width)) is not None and room < 0:
         width -= 1
@@ -35,6 +38,11 @@ def pad(model: nn.Module, prompts: Sequence[np.ndarray], n_tokens: int) -> tuple
     for row, prompt in zip(ids_BT, prompts, strict=True):
         row[: len(prompt)] = prompt
     return ids_BT, lengths_B
+
+
+def n_steps(prompt: np.ndarray) -> int:
+    """How much of a model's room a prompt takes: its ids, and none for a picture, which is of the one shape."""
+    return len(prompt) if prompt.ndim == 1 else 0
 
 
 def round_up(n: int) -> int:

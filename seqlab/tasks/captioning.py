@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections import Counter
+from pathlib import Path
 from typing import ClassVar
 
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ import numpy as np
 from jax import lax
 
 from seqlab.data.padding import pad_rows
+from seqlab.data.picture_files import read_like
 from seqlab.data.pictures import read_picture, read_pictures
 from seqlab.data.records import Records
 from seqlab.data.vocabulary import Vocabulary
@@ -77,6 +79,10 @@ class Captioning(Writing):
         texts = [self.encode_target(record["text"]) for record in records]
         targets = pad_rows(texts, self.max_target_length)
         return Encoded.of(image_BHWC, None, targets.rows_BT, targets.told_BT.astype(float), targets.n_cut)
+
+    def encode_picture(self, file: Path) -> np.ndarray:
+        """The picture of a file, of the shape of those of training: resized where the source resizes."""
+        return read_like(file, self.first, resized=getattr(self.source, "size", None) is not None)
 
     def solve(self, batch: Batch) -> Array:
         # The compiler would take long to compute at once what follows from a constant.

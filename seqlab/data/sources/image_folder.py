@@ -5,15 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
-from PIL import Image, UnidentifiedImageError
-
+from seqlab.data.picture_files import MODES, decode_picture, is_picture, measure_picture
 from seqlab.data.records import Record, Records, View
 from seqlab.data.sources.files import Files
-from seqlab.types import UserError, require
-
-SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".webp")
-MODES = {1: "L", 3: "RGB"}
+from seqlab.types import require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,51 +45,36 @@ class ImageFolder(Files):
         require(bool(classes), f"The folder {folder} has no folder in it; expected one for each class.")
         files: list[Path] = []
         for one in classes:
-            pictures = [file for file in _visible(one) if file.suffix.lower() in SUFFIXES]
+            pictures = [file for file in _visible(one) if is_picture(file)]
             require(bool(pictures), f"The folder {one} holds no picture.")
             files += pictures
         if self.size is not None:
             height, width = self.size
         else:
             # Looks at the heads of the files alone.
-            height, width = _size(files[0])
+            height, width = measure_picture(files[0])
             for file in files:
-                size = _size(file)
+                size = measure_picture(file)
                 require(
                     size == (height, width),
                     f"{file} is {size[0]} × {size[1]}, but {files[0]} is {height} × {width}: say task.source.size.",
                 )
-        return Pictures(files, height, width, MODES[self.channels])
+        return Pictures(files, height, width, self.channels)
 
 
 class Pictures(View):
     """Pictures of one size, each decoded when it is asked for."""
 
-    def __init__(self, files: Sequence[Path], height: int, width: int, mode: str) -> None:
-        self.files, self.size, self.mode = files, (width, height), mode
+    def __init__(self, files: Sequence[Path], height: int, width: int, n_channels: int) -> None:
+        self.files, self.shape = files, (height, width, n_channels)
 
     def __len__(self) -> int:
         return len(self.files)
 
     def read(self, i: int) -> Record:
         file = self.files[i]
-        try:
-            with Image.open(file) as picture:
-                image = picture.convert(self.mode)
-                image = image if image.size == self.size else image.resize(self.size)
-        except (UnidentifiedImageError, OSError, SyntaxError) as error:
-            raise UserError(f"{file} cannot be read: it is no picture, or is damaged.") from error
-        image_HW = np.asarray(image)
-        return {"image": image_HW.reshape(*image_HW.shape[:2], -1), "label": file.parent.name}
+        return {"image": decode_picture(file, *self.shape), "label": file.parent.name}
 
 
 def _visible(folder: Path) -> list[Path]:
     return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
-
-
-def _size(file: Path) -> tuple[int, int]:
-    try:
-        with Image.open(file) as picture:
-            return picture.height, picture.width
-    except (UnidentifiedImageError, OSError, SyntaxError) as error:
-        raise UserError(f"{file} cannot be read: it is no picture, or is damaged.") from error
