@@ -1,9 +1,10 @@
 """A trained run brought back: its parts, its programs and the state of a checkpoint."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
+from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
 
 from seqlab.build import Parts, build
@@ -14,6 +15,7 @@ from seqlab.training.programs import Programs
 from seqlab.training.run_directory import read_config
 from seqlab.training.settings import require_choice
 from seqlab.training.state import State
+from seqlab.types import require
 
 CHECKPOINTS = ("best", "latest", "init")
 
@@ -38,13 +40,14 @@ def restore(config: DictConfig, devices: list[jax.Device]) -> Restored:
 
     The checkpoint `init` is the state before the first update: no file, but made again from the run's seeds.
 
-    Raises   UserError for a directory that holds no run or no checkpoint, and for parameters or a vocabulary that do
-             not fit.
+    Raises   UserError for a directory that holds no run or no checkpoint, for parameters or a vocabulary that do not
+             fit, and for a task told to fit otherwise what the run has learned already.
     """
     require_choice("checkpoint", config.checkpoint, CHECKPOINTS)
     directory = Path(config.run)
-    read_config(directory)
+    of_run = read_config(directory)["task"]
     if "learned_from" in config.task:
+        _require_as_fitted(config.task, of_run, directory)
         config.task.learned_from = str(directory)
     parts = build(config)
     require_learned(parts.task, directory)
@@ -56,3 +59,14 @@ def restore(config: DictConfig, devices: list[jax.Device]) -> Restored:
         state, _ = checkpoints.restore(config.checkpoint, programs.state_like)
         checkpoints.close()
     return Restored(parts, programs, state)
+
+
+def _require_as_fitted(task: DictConfig, of_run: dict[str, Any], directory: Path) -> None:
+    given: Any = OmegaConf.to_container(task, resolve=False)
+    for name in getattr(get_class(given["_target_"]), "fitted_by", ()):
+        value, learned = given.get(name), of_run.get(name)
+        require(
+            name not in of_run or value == learned,
+            f"task.{name}={value} would change nothing: the vocabulary is that of {directory}, which was learned with "
+            f"{learned}; leave it out",
+        )

@@ -44,6 +44,7 @@ class Captioning(Writing):
     max_size: int | None = None
     max_target_length: int = 50
     owner: ClassVar[str] = "captioning"
+    fitted_by: ClassVar[tuple[str, ...]] = ("min_count", "max_size")
     fields: ClassVar[tuple[str, ...]] = ("image", "text")
     baseline: ClassVar[str] = "unigram"
     written_baseline: ClassVar[str] = "most frequent text"

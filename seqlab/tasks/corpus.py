@@ -38,6 +38,7 @@ class Corpus:
     vocabulary: Vocabulary = dataclasses.field(init=False, repr=False, compare=False)
     ids: dict[str, np.ndarray] = dataclasses.field(init=False, repr=False, compare=False)
     owner: ClassVar[str] = "corpus"
+    fitted_by: ClassVar[tuple[str, ...]] = ("kind", "max_size")
     overlap: ClassVar[int] = 0
     d_input: ClassVar[None] = None
     target_per: ClassVar[str] = "step"

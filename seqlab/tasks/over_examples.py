@@ -68,6 +68,8 @@ class OverExamples:
     n_workers: int | None = None
     owner: ClassVar[str]
     fields: ClassVar[tuple[str, ...]]
+    fitted_by: ClassVar[tuple[str, ...]] = ()
+    """The fields that say how what is learned is fitted: without effect once it is."""
     baseline: ClassVar[str]
     target_per: ClassVar[str]
 

@@ -41,6 +41,7 @@ class Tagging(Classification):
     max_size: int | None = None
     max_length: int = 100
     owner: ClassVar[str] = "tagging"
+    fitted_by: ClassVar[tuple[str, ...]] = ("lower", "min_count", "max_size")
     fields: ClassVar[tuple[str, ...]] = ("tokens", "tags")
     baseline: ClassVar[str] = "most frequent tag"
     d_input: ClassVar[None] = None

@@ -41,6 +41,7 @@ class TextClassification(Classification):
     max_size: int | None = None
     max_length: int = 400
     owner: ClassVar[str] = "text_classification"
+    fitted_by: ClassVar[tuple[str, ...]] = ("kind", "lower", "min_count", "max_size")
     fields: ClassVar[tuple[str, ...]] = ("text", "label")
     baseline: ClassVar[str] = "naive Bayes"
     d_input: ClassVar[None] = None

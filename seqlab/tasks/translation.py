@@ -44,6 +44,7 @@ class Translation(Writing):
     max_length: int = 100
     max_target_length: int = 100
     owner: ClassVar[str] = "translation"
+    fitted_by: ClassVar[tuple[str, ...]] = ("kind", "min_count", "max_size")
     fields: ClassVar[tuple[str, ...]] = ("source", "target")
     baseline: ClassVar[str] = "unigram"
     written_baseline: ClassVar[str] = "copied source"

@@ -1,0 +1,33 @@
+"""A trained run is brought back as it learned its data: what would fit them otherwise is refused, not passed over."""
+
+import dataclasses
+
+import jax
+import pytest
+import yaml
+from conftest import CONF
+from hydra.utils import get_class
+from omegaconf import OmegaConf
+
+from seqlab.restore import restore
+from seqlab.training.run_directory import read_config
+from seqlab.types import UserError
+
+FITS = {"kind", "lower", "min_count", "max_size"}
+TASKS = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in (CONF / "task").glob("*.yaml")}
+
+
+@pytest.mark.parametrize("name", [name for name, node in TASKS.items() if "learned_from" in node])
+def test_a_task_says_which_of_its_fields_fit_what_it_learns(name):
+    task = get_class(TASKS[name]["_target_"])
+    assert set(task.fitted_by) == FITS & {field.name for field in dataclasses.fields(task)}
+
+
+def test_a_field_that_would_change_nothing_is_refused(make_run):
+    run = make_run()
+    config = OmegaConf.create({**read_config(run), "run": str(run), "checkpoint": "best"})
+    restore(OmegaConf.merge(config, {"task": {"n_eval": 2}}), jax.devices()[:1])
+    for name, value in (("max_size", 7), ("kind", "byte")):
+        told = rf"^task\.{name}={value} would change nothing: the vocabulary is that of .*, which was learned with "
+        with pytest.raises(UserError, match=told):
+            restore(OmegaConf.merge(config, {"task": {name: value}}), jax.devices()[:1])
