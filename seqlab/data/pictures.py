@@ -10,19 +10,28 @@ from seqlab.types import require
 
 AXES: dict[str, Sequence[str]] = {"image": ("rows", "columns", "channels")}
 AXES["video"] = ("frames", *AXES["image"])
+COLOURS = (1, 3)
+MOST_CHANNELS = 4  # of a picture whose first axis could be its colours: with more, the last one is its width
 
 
 def read_picture(record: Mapping[str, Any], field: str, i: int, split: str) -> np.ndarray:
     """The picture or the film of a record: bytes, or floats.
 
     Shapes   field "image": (H, W, C);  "video": (T, H, W, C); without the last axis it is grey, C = 1.
-    Raises   UserError for an array of other axes, an empty picture, and other numbers.
+    Raises   UserError for an array of other axes, one whose channels stand first (an axis of 1 or 3 ahead, and more
+             than 4 in the last: 3 × 32 × 3 has 3 rows), an empty picture, and other numbers.
     """
     array, axes = np.asarray(record[field]), AXES[field]
     if array.ndim == len(axes) - 1:
         array = array[..., None]
     where = f"Record {i} of {split} has {field} of shape {array.shape}"
     require(array.ndim == len(axes) and min(array.shape[-3:]) > 0, f"{where}; expected ({', '.join(axes)}).")
+    ahead = next((axis for axis in range(-len(axes), -2) if array.shape[axis] in COLOURS), None)
+    require(
+        ahead is None or array.shape[-1] <= MOST_CHANNELS,
+        f"{where}, whose channels seem to stand first; expected ({', '.join(axes)}): turn the array of all records, as "
+        f"by np.moveaxis({field}, {ahead}, -1).",
+    )
     kind = array.dtype == np.uint8 or np.issubdtype(array.dtype, np.floating)
     require(kind, f"{where} and type {array.dtype}; expected bytes (uint8), or floats.")
     return array

@@ -151,6 +151,36 @@ def test_pictures_that_do_not_fit_are_refused_in_a_sentence(task, rows, told):
         task(Given([train, rows, train]))
 
 
+@pytest.mark.parametrize(
+    ("task", "shape", "axis"),
+    [
+        (ImageClassification, (1, 7, 5), -3),
+        (ImageClassification, (3, 11, 7), -3),
+        (VideoClassification, (5, 3, 11, 7), -3),
+        (VideoClassification, (3, 5, 11, 7), -4),
+    ],
+)
+def test_channels_that_stand_first_are_refused_and_turned_as_the_sentence_says(task, shape, axis):
+    field = task.fields[0]
+    records = [{field: picture(*shape, seed=i), "label": i % 2} for i in range(3)]
+    told = (
+        rf"Record 0 of train has {field} of shape \({', '.join(map(str, shape))}\), whose channels seem to stand first"
+    )
+    with pytest.raises(UserError, match=rf"{told}; expected .*np\.moveaxis\({field}, {axis}, -1\)"):
+        task(Given([records] * 3))
+    whole = np.moveaxis(np.stack([record[field] for record in records]), axis, -1)
+    turned = task(Given([[{**record, field: row} for record, row in zip(records, whole, strict=True)]] * 3))
+    assert turned.image_shape == (*(n for i, n in enumerate(shape) if i - len(shape) != axis), shape[axis])[-3:]
+
+
+@pytest.mark.parametrize("shape", [(3, 7, 3), (3, 3, 1), (1, 7, 3), (3, 7, 4), (7, 1, 3), (5, 7, 11), (1, 7)])
+def test_channels_that_stand_last_are_taken_whatever_stands_ahead(shape):
+    image_shape = ImageClassification(
+        Given([[{"image": picture(*shape), "label": i} for i in range(2)]] * 3)
+    ).image_shape
+    assert image_shape == (*shape, 1)[:3]
+
+
 def test_films_are_padded_behind_their_frames_and_what_is_cut_is_counted():
     for task in (VideoClassification(Given([films(3, 7, 2)] * 3)), VideoTagging(Given([films(3, 7, 2)] * 3))):
         assert task.image_shape == (5, 7, 3)
