@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import io
 import json
+import pickle
 import re
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import yaml
 from PIL import Image
 
 from seqlab.build import build
-from seqlab.data.records import Chosen, Columns, require_fields
+from seqlab.data.records import Chosen, Columns, place, require_fields
 from seqlab.data.sources.arrays import Arrays
 from seqlab.data.sources.conll import Conll
 from seqlab.data.sources.conllu import Conllu
@@ -30,6 +31,7 @@ from seqlab.data.table import read_table
 from seqlab.data.text import read_text
 from seqlab.data.vocabulary import Vocabulary
 from seqlab.overrides import CONF
+from seqlab.tasks.text_classification import TextClassification
 from seqlab.training.programs import Programs
 from seqlab.types import UserError
 
@@ -95,6 +97,67 @@ def test_records_are_sequences():
         columns[3]
     chosen = Chosen(columns, np.array([2, 0]))
     assert [record["a"] for record in chosen] == [5, 2] and chosen[-2:1][0]["a"] == 5
+
+
+def write_placed(folder, kind):
+    """A source of nine records with empty lines between some; each says in `it` the line or the row where it begins."""
+    path = folder / f"my.{kind}"
+    if kind == "csv":
+        cells = [f'"{line}\n",x' for line in range(2, 20, 2)]
+        path.write_text("it,label\n" + "\n".join(cells), encoding="utf-8")
+        return LabelledText(str(path)), "{}, line {},"
+    if kind in ("tsv", "jsonl"):
+        form = '{{"it": "{}"}}' if kind == "jsonl" else "{}"
+        lines = [form.format(line) if line % 3 else "" for line in range(2, 15)]
+        path.write_text("\n".join([form.format(1) if kind == "jsonl" else "it", *lines]), encoding="utf-8")
+        return LabelledText(str(path)), "{}, line {},"
+    if kind == "conll":
+        path.write_text("".join(f"{line} O\nb O\n\n" + "\n" * (line % 5 == 0) for line in PLACES), encoding="utf-8")
+        return Conll(str(path), fields={"it": 0}), "{}, line {},"
+    if kind == "conllu":
+        rows = ["\t".join([i, *"_" * 9]) for i in "12"]
+        text = "".join(f"# {line}\n{rows[0].replace('_', str(line), 1)}\n{rows[1]}\n\n" for line in range(2, 38, 4))
+        path.write_text(text, encoding="utf-8")
+        return Conllu(str(path), fields={"it": "form"}), "{}, line {},"
+    if kind == "pairs":
+        path.write_text("".join(f"{line}\tx\n" for line in range(1, 10)), encoding="utf-8")
+        return Parallel(str(path)), "{}, line {},"
+    np.savez(path.with_suffix(".npz"), it=np.arange(9))
+    return Arrays(str(path.with_suffix(".npz"))), "{}, row {} (from 0),"
+
+
+PLACES = [1, 4, 7, 10, 14, 17, 20, 24, 27]
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "conll", "conllu", "pairs", "npz"])
+def test_a_record_knows_where_it_was_read_however_the_records_are_cut_and_sent(tmp_path, kind):
+    source, told = write_placed(tmp_path, kind)
+    for split, records in source.records().items():
+        cuts = (
+            records,
+            records[1:],
+            records[::-1][:3],
+            pickle.loads(pickle.dumps(records)),
+            pickle.loads(pickle.dumps(records[:2])),
+        )
+        for some in cuts:
+            for i, record in enumerate(some):
+                it = record.get("it", record.get("source"))
+                line = str(it[0] if isinstance(it, list) else it).strip()
+                assert place(some, i, split) == told.format(source.path, line)
+
+
+def test_a_mistake_in_a_record_names_its_file_and_line(tmp_path):
+    for name, labels in (("train", "abab"), ("validation", "abc"), ("test", "ab")):
+        lines = "".join(f"\n\nso it is,{label}" for label in labels)
+        (tmp_path / f"{name}.csv").write_text(f"text,label{lines}", encoding="utf-8")
+    source = LabelledText(*(str(tmp_path / f"{name}.csv") for name in SPLITS))
+    for n_eval in (None, 3):
+        told = r"validation\.csv, line 7, has the label 'c', which no training record has \(nearest: "
+        with pytest.raises(UserError, match=told):
+            TextClassification(source, n_eval=n_eval)
+    assert TextClassification(source, n_eval=2).classes.size == 2
+    assert place([{}, {}], 1, "test") == "Record 1 of test"
 
 
 def test_the_fields_that_a_task_reads_must_be_there():

@@ -191,21 +191,19 @@ def test_classes_are_in_the_order_of_their_names_or_of_their_values():
 
 def test_classes_encode_and_decode(tmp_path):
     classes = Classes.fit(["é", "O", "B"])
-    numbers = classes.encode(["é", "B"], "train")
+    numbers = classes.encode(["é", "B"], str)
     assert numbers.dtype == np.int32 and numbers.tolist() == [2, 0]
     assert classes.decode(numbers) == ["é", "B"]
-    assert classes.size == 3 and classes.encode([], "test").shape == (0,)
-    assert Classes.fit([3, 5]).encode(np.array([5, 3, 5]), "train").tolist() == [1, 0, 1]
+    assert classes.size == 3 and classes.encode([], str).shape == (0,)
+    assert Classes.fit([3, 5]).encode(np.array([5, 3, 5]), str).tolist() == [1, 0, 1]
     classes.save(tmp_path / "classes.json")
     assert Classes.load(tmp_path / "classes.json") == classes
 
 
 def test_a_label_that_training_has_not_is_named_with_its_record():
     classes = Classes.fit(["negative", "positive"])
-    with pytest.raises(UserError, match=r"^Record 1 of validation has the label 'positiv', which no .*: positive\)\.$"):
-        classes.encode(["negative", "positiv"], "validation")
-    with pytest.raises(UserError, match=r"^Record 13 of test has the label 'neutral'"):
-        classes.encode(["negative", "neutral"], "test", record=13)
+    with pytest.raises(UserError, match=r"^my.csv, line 3, has the label 'positiv', which no .*: positive\)\.$"):
+        classes.encode(["negative", "positiv"], lambda i: f"my.csv, line {i + 2},")
 
 
 @pytest.mark.parametrize("content", (None, "{", "[]", "{}"))

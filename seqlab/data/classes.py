@@ -5,7 +5,7 @@ import difflib
 import functools
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,19 +41,23 @@ class Classes:
     def size(self) -> int:
         return len(self.names)
 
-    def encode(self, labels: Sequence[Any], split: str, record: int | None = None) -> np.ndarray:
-        """The numbers of labels, int32: one a record, or those of the steps of one record.
+    def encode(self, labels: Sequence[Any], where: Callable[[int], str]) -> np.ndarray:
+        """The numbers of labels, int32; `where` begins a sentence about the i-th of them.
 
-        Raises   UserError for a label that no training record has, with the split and the record, counted from 0.
+        Raises   UserError for a label that no training record has.
         """
         for i, label in enumerate(labels):
             if str(label) not in self._numbers:
                 near = difflib.get_close_matches(str(label), self.names, n=1, cutoff=0.0)
                 raise UserError(
-                    f"Record {i if record is None else record} of {split} has the label {str(label)!r}, which no "
-                    f"training record has (nearest: {near[0] if near else 'none'})."
+                    f"{where(i)} has the label {str(label)!r}, which no training record has "
+                    f"(nearest: {near[0] if near else 'none'})."
                 )
         return np.array([self._numbers[str(label)] for label in labels], np.int32)
+
+    def encode_steps(self, labels: Sequence[Any], where: str) -> np.ndarray:
+        """The numbers of the labels of one record, that was read at `where`."""
+        return self.encode(labels, lambda _: where)
 
     def decode(self, numbers: Iterable[int]) -> list[str]:
         """The names of numbers."""

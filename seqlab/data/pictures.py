@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from seqlab.data.records import Records
+from seqlab.data.records import Records, place
 from seqlab.types import require
 
 AXES: dict[str, Sequence[str]] = {"image": ("rows", "columns", "channels")}
@@ -14,8 +14,8 @@ COLOURS = (1, 3)
 MOST_CHANNELS = 4  # of a picture whose first axis could be its colours: with more, the last one is its width
 
 
-def read_picture(record: Mapping[str, Any], field: str, i: int, split: str) -> np.ndarray:
-    """The picture or the film of a record: bytes, or floats.
+def read_picture(record: Mapping[str, Any], field: str, where: str) -> np.ndarray:
+    """The picture or the film of a record, which was read at `where`: bytes, or floats.
 
     Shapes   field "image": (H, W, C);  "video": (T, H, W, C); without the last axis it is grey, C = 1.
     Raises   UserError for an array of other axes, one whose channels stand first (an axis of 1 or 3 ahead, and more
@@ -24,7 +24,7 @@ def read_picture(record: Mapping[str, Any], field: str, i: int, split: str) -> n
     array, axes = np.asarray(record[field]), AXES[field]
     if array.ndim == len(axes) - 1:
         array = array[..., None]
-    where = f"Record {i} of {split} has {field} of shape {array.shape}"
+    where = f"{where} has {field} of shape {array.shape}"
     require(array.ndim == len(axes) and min(array.shape[-3:]) > 0, f"{where}; expected ({', '.join(axes)}).")
     ahead = next((axis for axis in range(-len(axes), -2) if array.shape[axis] in COLOURS), None)
     require(
@@ -42,13 +42,13 @@ def read_pictures(records: Records, field: str, split: str, first: np.ndarray) -
 
     Raises   UserError as `read_picture`, and for another shape or kind than the first's.
     """
-    arrays = [read_picture(record, field, i, split) for i, record in enumerate(records)]
+    arrays = [read_picture(record, field, place(records, i, split)) for i, record in enumerate(records)]
     for i, array in enumerate(arrays):
         same = array.shape[-3:] == first.shape[-3:] and array.dtype == first.dtype
         require(
             same,
-            f"Record {i} of {split} has {field} of {_describe(array)}, but record 0 of train has {_describe(first)}; "
-            "expected them to be alike.",
+            f"{place(records, i, split)} has {field} of {_describe(array)}, but the first of train has "
+            f"{_describe(first)}; expected them to be alike.",
         )
     return arrays
 

@@ -1,7 +1,8 @@
 """Records: what a source gives, each a mapping of fields to values, read when it is asked for."""
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -10,14 +11,49 @@ from seqlab.types import require
 
 Record = Mapping[str, Any]
 Records = Sequence[Record]
+Where = Callable[[int], str | None]
+"""Says of a record's number where it was read, as the beginning of a sentence; None where that is not known."""
+
+
+def place(records: Records, i: int, split: str) -> str:
+    """Where the record at i was read: a file and its line, if the source knows; the beginning of a sentence."""
+    where = getattr(records, "where", None)
+    return (where and where(i)) or f"Record {i} of {split}"
+
+
+def at_line(file: Any, lines: Sequence[int], i: int) -> str:
+    """Where a record was read that begins in a line of a file."""
+    return f"{file}, line {lines[i]},"
+
+
+class Listed(list[Record]):
+    """Records that have been read, and where; so is a slice of them."""
+
+    def __init__(self, records: Iterable[Record], where: Where) -> None:
+        super().__init__(records)
+        self.where = where
+
+    def __getitem__(self, i: Any) -> Any:
+        if not isinstance(i, slice):
+            return super().__getitem__(i)
+        return Listed(super().__getitem__(i), functools.partial(_where_of, self, range(len(self))[i]))
+
+
+def _where_of(records: Records, numbers: Sequence[int], i: int) -> str | None:
+    where = getattr(records, "where", None)
+    return where and where(int(numbers[i]))
 
 
 class View(Sequence[Record]):
-    """Records that are read one at a time; a slice is a list of them."""
+    """Records that are read one at a time; a slice is a list of them, read."""
 
     def read(self, i: int) -> Record:
         """The record at i, 0 ≤ i < len."""
         raise NotImplementedError
+
+    def where(self, i: int) -> str | None:
+        """Where the record at i was read."""
+        return None
 
     @overload
     def __getitem__(self, i: int) -> Record: ...
@@ -25,7 +61,9 @@ class View(Sequence[Record]):
     def __getitem__(self, i: slice) -> list[Record]: ...
     def __getitem__(self, i: int | slice) -> Record | list[Record]:
         places = range(len(self))[i]
-        return self.read(places) if isinstance(places, int) else [self.read(place) for place in places]
+        if isinstance(places, int):
+            return self.read(places)
+        return Listed(map(self.read, places), functools.partial(_where_of, self, places))
 
 
 class Chosen(View):
@@ -40,18 +78,24 @@ class Chosen(View):
     def read(self, i: int) -> Record:
         return self.records[int(self.numbers_N[i])]
 
+    def where(self, i: int) -> str | None:
+        return _where_of(self.records, self.numbers_N, i)  # type: ignore[arg-type]
+
 
 class Columns(View):
-    """Records whose fields are columns of equal length."""
+    """Records whose fields are columns of equal length; `told` says where a row was read."""
 
-    def __init__(self, columns: Mapping[str, Sequence[Any] | np.ndarray]) -> None:
-        self.columns = dict(columns)
+    def __init__(self, columns: Mapping[str, Sequence[Any] | np.ndarray], told: Where | None = None) -> None:
+        self.columns, self.told = dict(columns), told
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
     def read(self, i: int) -> Record:
         return {field: column[i] for field, column in self.columns.items()}
+
+    def where(self, i: int) -> str | None:
+        return self.told and self.told(i)
 
 
 def name_fields(where: str, columns: Sequence[str], fields: Mapping[str, str] | None) -> dict[str, str]:

@@ -8,12 +8,13 @@ import numpy as np
 from seqlab.types import require
 
 
-def read_steps(record: Mapping[str, Any], fields: Sequence[str], i: int, split: str) -> dict[str, np.ndarray]:
-    """The arrays (T, D) of a record's fields, which agree in T; as long as the record's `length` says, if it does.
+def read_steps(record: Mapping[str, Any], fields: Sequence[str], where: str) -> dict[str, np.ndarray]:
+    """The arrays (T, D) of the fields of a record that was read at `where`, which agree in T.
+
+    They are as long as the record's `length` says, if it does.
 
     Raises   UserError for an array of another shape, a length that there is not, and values that are not finite.
     """
-    where = f"Record {i} of {split}"
     arrays = {field: np.asarray(record[field], np.float32) for field in fields}
     for field, array in arrays.items():
         require(array.ndim == 2, f"{where} has {field} of shape {array.shape}; expected (steps, components).")

@@ -1,6 +1,7 @@
 """Tables of text: CSV, TSV and JSONL with named columns, with what is wrong in them named by file and line."""
 
 import csv
+import functools
 import io
 import json
 import sys
@@ -8,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqlab.data.records import Records, name_fields
+from seqlab.data.records import Listed, Records, at_line, name_fields
 from seqlab.data.text import read_file, read_lines
 from seqlab.types import UserError, require
 
@@ -39,7 +40,7 @@ def read_table(file: Path, fields: Mapping[str, str] | None) -> Records:
     _require_once(f"{file}, line {start}:", names)
     columns = name_fields(f"{file}, line {start},", names, fields)
     places = {field: names.index(column) for field, column in columns.items()}
-    records = []
+    records, lines = [], []
     for line, cells in rows:
         # Not require(): a million sentences are dear to write.
         if len(cells) != len(names):
@@ -47,8 +48,9 @@ def read_table(file: Path, fields: Mapping[str, str] | None) -> Records:
             named = f"but line {start} names {len(names)} columns"
             raise UserError(f"{file}, line {line}, has {len(cells)} cells, {named}{tab}")
         records.append({field: cells[place] for field, place in places.items()})
+        lines.append(line)
     require(bool(records), f"The table {file} has no rows.")
-    return records
+    return Listed(records, functools.partial(at_line, file, lines))
 
 
 def _split_commas(file: Path) -> Iterator[Row]:
@@ -75,6 +77,7 @@ def _split_tabs(file: Path) -> Iterator[Row]:
 
 def _read_objects(file: Path, fields: Mapping[str, str] | None) -> Records:
     records: list[dict[str, Any]] = []
+    lines: list[int] = []
     start = 0
     columns: dict[str, str] = {}
     for line, content in enumerate(read_lines(file), 1):
@@ -87,8 +90,9 @@ def _read_objects(file: Path, fields: Mapping[str, str] | None) -> Records:
         missing = [column for column in columns.values() if node.get(column) is None]
         require(not missing, f"{where}, has nothing for {', '.join(missing)}, which line {start} has.")
         records.append({field: node[column] for field, column in columns.items()})
+        lines.append(line)
     require(bool(records), f"The table {file} is empty.")
-    return records
+    return Listed(records, functools.partial(at_line, file, lines))
 
 
 def _parse(where: str, content: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from jax import lax
 from seqlab.data.padding import pad_rows
 from seqlab.data.picture_files import read_like
 from seqlab.data.pictures import read_picture, read_pictures
-from seqlab.data.records import Records
+from seqlab.data.records import Records, place
 from seqlab.data.vocabulary import Vocabulary
 from seqlab.tasks.checks import require_token_sizes
 from seqlab.tasks.over_examples import Encoded
@@ -57,7 +57,8 @@ class Captioning(Writing):
 
     @functools.cached_property
     def first(self) -> np.ndarray:
-        return read_picture(self.records["train"][0], "image", 0, "train")
+        records = self.records["train"]
+        return read_picture(records[0], "image", place(records, 0, "train"))
 
     @property
     def image_shape(self) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from jax import lax
 
 from seqlab.data.classes import Classes
 from seqlab.data.padding import Padded, pad_rows
-from seqlab.data.records import Records
+from seqlab.data.records import Records, place
 from seqlab.tasks import objectives
 from seqlab.tasks.over_examples import Encoded, OverExamples
 from seqlab.types import Array, Batch, Sums, require
@@ -45,21 +45,21 @@ class Classification(OverExamples):
 
     def encode_label(self, records: Records, split: str) -> np.ndarray:
         """The numbers of the labels of records that have one."""
-        return self.classes.encode([record["label"] for record in records], split)
+        return self.classes.encode([record["label"] for record in records], lambda i: place(records, i, split))
 
     def encode_labels(self, records: Records, split: str, steps: Padded, counts: Sequence[int], name: str) -> Encoded:
         """The rows of records whose steps, `counts` of them named so, have a label each.
 
         Raises   UserError for a record with another number of labels.
         """
-        field = self.fields[1]
+        field, labels = self.fields[1], []
         for i, (n_steps, record) in enumerate(zip(counts, records, strict=True)):
-            n_labels = len(self.labels_of(record))
+            of_record, where = self.labels_of(record), place(records, i, split)
             require(
-                n_steps == n_labels,
-                f"Record {i} of {split} has {n_steps} {name}, but {n_labels} {field}; expected as many.",
+                n_steps == len(of_record),
+                f"{where} has {n_steps} {name}, but {len(of_record)} {field}; expected as many.",
             )
-        labels = [self.classes.encode(self.labels_of(record), split, i) for i, record in enumerate(records)]
+            labels.append(self.classes.encode_steps(of_record, where))
         labels_BT, _, _ = pad_rows(labels, steps.rows_BT.shape[1])
         return Encoded.of(steps.rows_BT, steps.lengths_B, labels_BT, steps.told_BT.astype(float), steps.n_cut)
 
@@ -76,6 +76,8 @@ class Classification(OverExamples):
     def _log_p_C(self) -> np.ndarray:
         """ln p(c) in the training split, all of it, also where it is streamed."""
         n_C = np.ones(self.n_outputs)
-        for i, record in enumerate(self.records["train"]):
-            np.add.at(n_C, self.classes.encode(self.labels_of(record), "train", i), 1)
+        records = self.records["train"]
+        for i, record in enumerate(records):
+            numbers = self.classes.encode_steps(self.labels_of(record), place(records, i, "train"))
+            np.add.at(n_C, numbers, 1)
         return np.log(n_C / n_C.sum()).astype(np.float32)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from seqlab.data.pictures import read_picture, read_pictures
-from seqlab.data.records import Records
+from seqlab.data.records import Records, place
 from seqlab.tasks.classification import Classification
 from seqlab.tasks.over_examples import Encoded
 from seqlab.types import Array, Batch
@@ -50,7 +50,8 @@ class ImageClassification(Classification):
 
     @functools.cached_property
     def first(self) -> np.ndarray:
-        return read_picture(self.records["train"][0], "image", 0, "train")
+        records = self.records["train"]
+        return read_picture(records[0], "image", place(records, 0, "train"))
 
     @property
     def image_shape(self) -> tuple[int, ...] | None:

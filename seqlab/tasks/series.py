@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from seqlab.data.padding import pad_rows
-from seqlab.data.records import Records
+from seqlab.data.records import Records, place
 from seqlab.data.scale import Scale
 from seqlab.data.steps import read_steps
 from seqlab.tasks import objectives
@@ -61,13 +61,16 @@ class Series(OverExamples):
     @functools.cached_property
     def scale(self) -> Scale:
         def fit() -> Scale:
-            rows = [read_steps(record, self.fields, i, "train") for i, record in enumerate(self.records["train"])]
+            rows = self._read(self.records["train"], "train")
             return Scale.fit({field: [row[field] for row in rows] for field in self.fields})
 
         return self.learn("scale", fit)
 
+    def _read(self, records: Records, split: str) -> list[dict[str, np.ndarray]]:
+        return [read_steps(record, self.fields, place(records, i, split)) for i, record in enumerate(records)]
+
     def encode(self, records: Records, split: str) -> Encoded:
-        rows = [read_steps(record, self.fields, i, split) for i, record in enumerate(records)]
+        rows = self._read(records, split)
         values = pad_rows([self.scale.apply("values", row["values"]) for row in rows], self.max_length)
         y_BTK, _, _ = pad_rows([self.scale.apply("targets", row["targets"]) for row in rows], self.max_length)
         told_BT = ~np.isnan(y_BTK).any(-1) & values.told_BT

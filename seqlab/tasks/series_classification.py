@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from seqlab.data.padding import pad_rows
-from seqlab.data.records import Records
+from seqlab.data.records import Records, place
 from seqlab.data.scale import Scale
 from seqlab.data.steps import read_steps
 from seqlab.tasks.checks import require_size
@@ -62,10 +62,12 @@ class SeriesClassification(Classification):
         for i, row in enumerate(rows):
             D = row.shape[1]
             require(
-                self.d_input == D, f"Record {i} of {split} has {D} components a step; those of train {self.d_input}."
+                self.d_input == D,
+                f"{place(records, i, split)} has {D} components a step; those of train {self.d_input}.",
             )
         x_BTD, lengths_B, n_cut = pad_rows([self.scale.apply("values", row) for row in rows], self.max_length)
         return Encoded.of(x_BTD, lengths_B, self.encode_label(records, split), np.ones(len(records)), n_cut)
 
     def _read(self, records: Records, split: str) -> list[np.ndarray]:
-        return [read_steps(record, ["values"], i, split)["values"] for i, record in enumerate(records)]
+        wheres = [place(records, i, split) for i in range(len(records))]
+        return [read_steps(record, ["values"], at)["values"] for record, at in zip(records, wheres, strict=True)]

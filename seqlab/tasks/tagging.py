@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from seqlab.data.padding import pad_rows
-from seqlab.data.records import Records
+from seqlab.data.records import Records, place
 from seqlab.data.vocabulary import TOKENS, Vocabulary
 from seqlab.tasks.checks import require_token_sizes
 from seqlab.tasks.classification import Classification
@@ -84,8 +84,10 @@ class Tagging(Classification):
         """ln p(tag | token) in the training split, all of it, also where it is streamed."""
         V, C = self.vocab_size, self.n_outputs
         n_VC = np.zeros((V, C))
-        for record in self.records["train"]:
-            np.add.at(n_VC, (self.vocabulary.encode(record["tokens"]), self.classes.encode(record["tags"], "train")), 1)
+        records = self.records["train"]
+        for i, record in enumerate(records):
+            numbers = self.classes.encode_steps(record["tags"], place(records, i, "train"))
+            np.add.at(n_VC, (self.vocabulary.encode(record["tokens"]), numbers), 1)
         p_C = (n_VC.sum(0) + 1) / (n_VC.sum() + C)
         return np.log((n_VC + p_C) / (n_VC.sum(1, keepdims=True) + 1)).astype(np.float32)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from seqlab.data.padding import pad_rows
 from seqlab.data.pictures import read_picture, read_pictures
-from seqlab.data.records import Records
+from seqlab.data.records import Records, place
 from seqlab.tasks.checks import require_size
 from seqlab.tasks.classification import Classification
 from seqlab.tasks.over_examples import Encoded
@@ -44,7 +44,8 @@ class VideoClassification(Classification):
 
     @functools.cached_property
     def first(self) -> np.ndarray:
-        return read_picture(self.records["train"][0], "video", 0, "train")
+        records = self.records["train"]
+        return read_picture(records[0], "video", place(records, 0, "train"))
 
     @property
     def image_shape(self) -> tuple[int, ...]:

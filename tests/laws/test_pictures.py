@@ -121,7 +121,7 @@ def test_a_picture_without_channels_is_grey():
         (
             ImageClassification,
             [FEW[0], {"image": picture(5, 8, 3), "label": 1}],
-            r"Record 1 of validation has image of 5 × 8 × 3 \(uint8\), but record 0 of train has 5 × 7 × 3 \(uint8\)",
+            r"Record 1 of validation has image of 5 × 8 × 3 \(uint8\), but the first of train has 5 × 7 × 3 \(uint8\)",
         ),
         (Pixels, [{"image": picture(5, 7, 1), "label": 1}], "Record 0 of validation has image of 5 × 7 × 1"),
         (ImageClassification, [{"image": FEW[0]["image"] / 255, "label": 1}], r"has image of 5 × 7 × 3 \(float64\)"),

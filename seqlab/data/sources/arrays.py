@@ -1,6 +1,7 @@
 """Arrays of an .npz file."""
 
 import dataclasses
+import functools
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -46,10 +47,11 @@ class Arrays:
             len(splits) == 1 or None not in splits,
             f"{self.path} has arrays with a split in their names and without one ({', '.join(splits.get(None, {}))}).",
         )
-        if None in splits:
+        named = None not in splits
+        if not named:
             splits["train"] = splits.pop(None)
         require("train" in splits, f"{self.path} has no arrays for train, but for {', '.join(map(str, splits))}.")
-        given = {str(split): self._name(str(split), arrays, splits["train"]) for split, arrays in splits.items()}
+        given = {str(split): self._name(str(split), arrays, splits["train"], named) for split, arrays in splits.items()}
         return split_records(f"{self.owner} {self.path}", given, self.fractions)
 
     def _load(self) -> dict[str, np.ndarray]:
@@ -71,7 +73,9 @@ class Arrays:
         require(bool(found), f"{file} holds no array.")
         return found
 
-    def _name(self, split: str, arrays: Mapping[str, np.ndarray], of_train: Mapping[str, np.ndarray]) -> Records:
+    def _name(
+        self, split: str, arrays: Mapping[str, np.ndarray], of_train: Mapping[str, np.ndarray], named: bool
+    ) -> Records:
         for name in {**arrays, **of_train}:
             lacking = split if name not in arrays else "train" if name not in of_train else None
             require(lacking is None, f"{self.path} has the array {name}, but none of it for {lacking}.")
@@ -84,4 +88,9 @@ class Arrays:
                 length == lengths[first],
                 f"{self.path} has {length} of {name} for {split}, but {lengths[first]} of {first}.",
             )
-        return Columns({field: arrays[name] for field, name in columns.items()})
+        told = functools.partial(_at_row, self.path, f" of {split}" if named else "")
+        return Columns({field: arrays[name] for field, name in columns.items()}, told)
+
+
+def _at_row(path: str, of_split: str, i: int) -> str:
+    return f"{path}, row {i}{of_split} (from 0),"

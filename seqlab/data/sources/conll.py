@@ -1,12 +1,13 @@
 """Columns of CoNLL: one token a line, an empty line after a sentence."""
 
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from seqlab.data.records import Record, Records
+from seqlab.data.records import Listed, Record, Records, at_line
 from seqlab.data.sources.files import Files
 from seqlab.data.text import read_lines
 from seqlab.types import UserError, require
@@ -36,6 +37,7 @@ class Conll(Files):
 
     def read(self, path: str) -> Records:
         records: list[Record] = []
+        lines: list[int] = []  # where sentences begin
         cells_TC: list[list[str]] = []
         start, n_columns = 0, 0
         for line, content in enumerate([*read_lines(Path(path)), ""], 1):
@@ -53,9 +55,11 @@ class Conll(Files):
                 # Not require(): a million sentences are dear to write.
                 if len(cells) != n_columns:
                     raise UserError(f"{path}, line {line}, has {len(cells)} columns, but line {start} has {n_columns}.")
+                if not cells_TC:
+                    lines.append(line)
                 cells_TC.append(cells)
         require(bool(records), f"The file {path} holds no sentence.")
-        return records
+        return Listed(records, functools.partial(at_line, path, lines))
 
     def _require_columns(self, where: str, n_columns: int) -> None:
         for field, column in self.fields.items():

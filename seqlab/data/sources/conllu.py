@@ -1,12 +1,13 @@
 """CoNLL-U: the ten columns of Universal Dependencies."""
 
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from seqlab.data.records import Record, Records, name_fields
+from seqlab.data.records import Listed, Record, Records, at_line, name_fields
 from seqlab.data.sources.files import Files
 from seqlab.data.text import read_lines
 from seqlab.types import UserError, require
@@ -37,6 +38,7 @@ class Conllu(Files):
     def read(self, path: str) -> Records:
         places = {field: COLUMNS.index(name) for field, name in name_fields("", COLUMNS, self.fields).items()}
         records: list[Record] = []
+        lines: list[int] = []  # where sentences begin
         words: list[list[str]] = []
         for line, content in enumerate([*read_lines(Path(path)), ""], 1):
             if not content.strip():
@@ -55,6 +57,8 @@ class Conllu(Files):
                     raise UserError(
                         f"{path}, line {line}, has the id {cells[0]!r}; expected {due}: an empty line ends a sentence."
                     )
+                if not words:
+                    lines.append(line)
                 words.append(cells)
         require(bool(records), f"The file {path} holds no sentence.")
-        return records
+        return Listed(records, functools.partial(at_line, path, lines))

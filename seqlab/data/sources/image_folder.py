@@ -71,6 +71,9 @@ class Pictures(View):
     def __len__(self) -> int:
         return len(self.files)
 
+    def where(self, i: int) -> str:
+        return str(self.files[i])
+
     def read(self, i: int) -> Record:
         file = self.files[i]
         return {"image": decode_picture(file, *self.shape), "label": file.parent.name}

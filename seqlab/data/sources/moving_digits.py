@@ -7,7 +7,7 @@ import numpy as np
 
 from seqlab.data.draws import fixed_draws
 from seqlab.data.pictures import read_picture
-from seqlab.data.records import Record, Records, View
+from seqlab.data.records import Record, Records, View, place
 from seqlab.data.sources.arrays import Arrays
 from seqlab.data.splits import SPLITS
 from seqlab.types import require
@@ -68,9 +68,12 @@ class Films(View):
     def __len__(self) -> int:
         return len(self.pictures)
 
+    def where(self, i: int) -> str:
+        return place(self.pictures, i, self.split)
+
     def read(self, i: int) -> Record:
         record, side = self.pictures[i], self.source.side
-        picture_HWC = read_picture(record, "image", i, self.split)
+        picture_HWC = read_picture(record, "image", self.where(i))
         H, W, C = picture_HWC.shape
         require(
             side >= max(H, W) + STEP,

@@ -1,11 +1,12 @@
 """Parallel text: what stands in one line of a language stands in the same line of the other."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from seqlab.data.records import Columns, Records
+from seqlab.data.records import Columns, Records, at_line
 from seqlab.data.sources.files import Files
 from seqlab.data.text import read_lines
 from seqlab.types import UserError, require
@@ -52,4 +53,5 @@ class Parallel(Files):
             for line, text in enumerate(lines, 1):
                 if not text.strip():
                     raise UserError(f"{file}, line {line}, has an empty {name}.")
-        return Columns(dict(zip(("source", "target"), sides, strict=True)))
+        told = functools.partial(at_line, files[0], range(1, len(sides[0]) + 1))
+        return Columns(dict(zip(("source", "target"), sides, strict=True)), told)
