@@ -1,6 +1,8 @@
 """Texts that a run writes: what they are, whatever they are read together with, and what sacrebleu says of them."""
 
+import contextlib
 import dataclasses
+import io
 import json
 from typing import Any
 
@@ -8,6 +10,8 @@ import jax
 import numpy as np
 import pytest
 import sacrebleu
+from rich.console import Console
+from sacrebleu.metrics import BLEU
 
 from seqlab.build import build
 from seqlab.data.records import Records
@@ -18,7 +22,8 @@ from seqlab.evaluation.written import keep_written, measure_written, write_texts
 from seqlab.generate import ask
 from seqlab.tasks.text_scores import score_texts
 from seqlab.tasks.translation import Translation
-from seqlab.types import Batch
+from seqlab.training.summary import tabulate_written
+from seqlab.types import Batch, UserError
 
 TINY = ("task=translation", "model/cell=gru", "model.encoder.features=11", "model.decoder.features=11", "seeds=2")
 SIZES = (
@@ -118,6 +123,35 @@ def test_scores_are_those_of_sacrebleu(hypotheses, references):
     assert (scores["chrf"] == pytest.approx(100)) == (bare[0] == bare[1])
     if not any(hypotheses):
         assert scores == {"bleu": 0, "chrf": 0}
+
+
+@pytest.mark.parametrize("tokenize", ["13a", "zh", "intl", "char", "none"])
+def test_bleu_compares_the_tokens_that_the_task_says(run, tokenize):
+    task, sets, model, params_R = run
+    other = dataclasses.replace(task, tokenize=tokenize)
+    for hypotheses, references in AWKWARD:
+        told = sacrebleu.corpus_bleu(hypotheses, [references], tokenize=tokenize).score
+        assert other.score_written(hypotheses, references)["bleu"] == told
+    scores, _ = measure_written(other, sets, model, params_R, 256)
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(tabulate_written(scores, "best"))
+    assert scores["tokenize"] == tokenize and f"test/bleu ({tokenize})" in console.export_text()
+
+
+def test_where_words_have_no_spaces_between_their_own_tokeniser_sees_them():
+    texts = ["我今天去学校上课了"], ["我今天去学校读书了"]
+    assert score_texts(*texts)["bleu"] == 0 < score_texts(*texts, "zh")["bleu"]
+
+
+@pytest.mark.parametrize("tokenize", ["Zh", "flores200", None, "ja-mecab", "ko-mecab"])
+def test_a_tokeniser_that_is_not_there_is_refused_at_the_door(tokenize):
+    with contextlib.suppress(RuntimeError):
+        if str(tokenize).endswith("mecab") and BLEU(tokenize=tokenize):
+            pytest.skip("it is installed")
+    extra = str(tokenize)[:2]
+    told = f"needs a dictionary: pip install 'sacrebleu.{extra}.'" if extra in ("ja", "ko") else "expected one of 13a"
+    with pytest.raises(UserError, match=f"^translation has tokenize {tokenize!r}.*{told}"):
+        Translation(Given((TRAIN, TRAIN, TRAIN)), kind="word", tokenize=tokenize)
 
 
 def test_bleu_by_hand():

@@ -23,11 +23,14 @@ class WritingTask(Task, Protocol):
     """A task whose targets are texts, which are judged as such once they are written.
 
     `texts` gives for the rows of an evaluation set the `reference` and what is shown beside it, as the `source`;
-    `solve_written` what the baseline named `written_baseline` writes; `longest` how many tokens a target has at most.
+    `solve_written` what the baseline named `written_baseline` writes; `tokenize` says what BLEU compares, and `longest`
+    how many tokens a target has at most.
     """
 
     written_baseline: str
 
+    @property
+    def tokenize(self) -> str: ...
     @property
     def eos(self) -> int: ...
     @property
@@ -68,6 +71,7 @@ def measure_written(
     scores_R = [task.score_written(written, texts["reference"]) for written in written_R]
     baseline = task.score_written(task.solve_written(SPLIT), texts["reference"])
     scores = {
+        "tokenize": task.tokenize,
         "measured": {SPLIT: {name: measure_values([scores[name] for scores in scores_R]) for name in baseline}},
         "baseline": {"name": task.written_baseline, "measured": {SPLIT: baseline}},
     }

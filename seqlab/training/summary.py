@@ -152,7 +152,8 @@ def tabulate_written(written: dict[str, Any], state: str) -> Table:
     for split, named in written["measured"].items():
         for name, value in named.items():
             told = interval([written["baseline"]["measured"][split][name]]).format()
-            table.add_row(f"{split}/{name}", format_measured(value), told)
+            tokens = f" ({written['tokenize']})" if name == "bleu" and "tokenize" in written else ""
+            table.add_row(f"{split}/{name}{tokens}", format_measured(value), told)
     return table
 
 
