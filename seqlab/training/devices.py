@@ -4,6 +4,7 @@ On a CPU, XLA spreads neither elementwise work nor small matmuls over the cores,
 by side. So `cpu_devices="auto"` makes every core a device and the ordinary mesh path does the rest.
 """
 
+import logging
 import math
 import os
 
@@ -13,6 +14,7 @@ from jax.sharding import Mesh
 
 from seqlab.types import require
 
+_log = logging.getLogger(__name__)
 AXES = ("replica", "data")
 
 
@@ -21,6 +23,9 @@ def start(cpu_devices: int | str) -> list[jax.Device]:
 
     The count is the process's: once the backend runs it can be lowered (a later job of a sweep may ask for fewer
     devices) but not raised. On an accelerator all of its local devices are returned and `cpu_devices` is ignored.
+
+    More devices than cores are a warning, not refused: they only take turns, and a run that was trained on more cores
+    is measured and gone on with on fewer by its own config, whose devices make the same sums.
 
     Raises   UserError for a count below 1, and for one that the running backend can't serve.
     """
@@ -34,6 +39,8 @@ def start(cpu_devices: int | str) -> list[jax.Device]:
     devices = jax.devices()
     if devices[0].platform != "cpu":
         return devices
+    if n_devices > n_cores:
+        _log.warning("trainer.cpu_devices is %d, more than there are cores (%d): slower", n_devices, n_cores)
     if cpu_devices == "auto":
         return devices
     require(
