@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 import grain
+import jax
 import numpy as np
 from absl import flags
 
@@ -40,4 +41,17 @@ def stream_batches(
         if not flags.FLAGS.is_parsed():  # Workers are told of the flags, which a program without absl never parses.
             flags.FLAGS.mark_as_parsed()
         stream = stream.mp_prefetch(grain.MultiprocessingOptions(num_workers=n_workers))
-    return iter(stream)
+    return _copied(iter(stream)) if n_workers else iter(stream)
+
+
+def _copied(stream: grain.DatasetIterator) -> Iterator[Batch]:
+    """The batches out of the memory that is shared with the processes which read them.
+
+    Each of its pieces is let go of by a thread once nobody holds it; one that the last batch held until the program
+    ended would be told as leaked.
+    """
+    try:
+        while True:
+            yield jax.tree.map(np.array, next(stream))
+    finally:
+        stream.close()

@@ -44,7 +44,7 @@ class Feed:
         close = getattr(self._stream, "close", None)
         if close is not None:
             close()
-        self._stream = None
+        self._stream = self._ahead = None
 
     def _fetch(self) -> Batch:
         assert self._stream is not None
