@@ -98,6 +98,7 @@ def _run(
             "another directory.",
         )
         read_events(directory.metrics_path)
+    earlier_seconds = progress.wall_seconds
     if analyses and not first:
         first = _look_first(parts, analyses, programs.init() if state is None else state)
     keep_learned(parts.task, directory.path)
@@ -112,9 +113,10 @@ def _run(
     try:
         logger.start(run)
         programs.compile()
+        progress.compile_seconds += programs.compile_seconds
         look = _watch(parts, analyses, first, run, logger) if analyses else None
         profiler = Profiler(directory.profile_path, *settings.profiled) if settings.profiled else None
-        loop = Loop(settings, programs, checkpoints, logger, progress, look, profiler)
+        loop = Loop(settings, programs, checkpoints, logger, progress, look, profiler, began)
         outcome = loop.run(programs.init() if state is None else state)
         whole = outcome.status in ENDED and progress.best_step is not None
         written = None
@@ -131,8 +133,9 @@ def _run(
             mode=settings.mode,
             skipped_R=outcome.skipped_R,
             parameters=programs.n_parameters,
-            compile_seconds=programs.compile_seconds,
-            wall_seconds=time.perf_counter() - began,
+            compile_seconds=progress.compile_seconds,
+            wall_seconds=earlier_seconds + time.perf_counter() - began,
+            earlier_seconds=earlier_seconds,
             peak_memory_mib=memory.mebibytes(),
             baseline=measure_baseline(parts.task, parts.sets, settings.eval_batch_size),
             examples=examples,

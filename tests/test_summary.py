@@ -66,6 +66,13 @@ def test_a_split_that_ended_early_keeps_its_last_event():
     assert _summarise(events)["final"]["validation"] == _summarise()["final"]["validation"]
 
 
+def test_a_resumed_run_tells_its_seconds_in_all_and_those_before(tmp_path):
+    summary = _summarise(wall_seconds=61.25, earlier_seconds=20.5)
+    assert (summary["wall_seconds"], summary["earlier_seconds"]) == (61.25, 20.5)
+    assert "61.2 s in all, 20.5 s of them before it was resumed" in _print(summary, tmp_path, 400)
+    assert "earlier_seconds" not in _summarise() and "61.0 s since the command" in _print(_summarise(), tmp_path, 400)
+
+
 def test_rates_are_medians_that_a_first_slow_event_does_not_move():
     summary = _summarise()
     assert (summary["steps_per_second"], summary["tokens_per_second"]) == (106.0, 42.0)

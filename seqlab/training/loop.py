@@ -28,12 +28,18 @@ Look = Callable[[int, Params], None]
 
 @dataclasses.dataclass
 class Progress:
-    """What the host remembers; saved with each checkpoint. `seconds` is the time spent in updates alone."""
+    """What the host remembers; saved with each checkpoint.
+
+    `seconds` is the time spent in updates alone, `wall_seconds` all since the command, and `compile_seconds` a part of
+    that; each is summed over the processes that a run has had.
+    """
 
     best_value: float | None = None
     best_step: int | None = None
     without_gain: int = 0
     seconds: float = 0.0
+    wall_seconds: float = 0.0
+    compile_seconds: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,11 +74,13 @@ class Loop:
         progress: Progress,
         look: Look | None = None,
         profiler: Profiler | None = None,
+        began: float | None = None,
     ) -> None:
         self._settings, self._programs = settings, programs
         self._checkpoints, self._logger = checkpoints, logger
         self.progress = progress
         self._look, self._profiler = look, profiler
+        self._began = (time.perf_counter() if began is None else began) - progress.wall_seconds
         # A run is the same to the bit whoever looks on: a stretch between two events may be cut anywhere.
         self._look_every = None if look is None else settings.analyze_every
         everys = settings.log_every, settings.eval_every, settings.save_every, self._look_every
@@ -82,7 +90,7 @@ class Loop:
 
     def run(self, state: State) -> Outcome:
         """Run to the end, or to the first reason to stop; the last state is saved in every case."""
-        settings, progress = self._settings, self.progress
+        settings = self._settings
         step = _step(state)
         ending = self._reason_to_stop(state, step)
         if step == 0:
@@ -104,13 +112,17 @@ class Loop:
                     if at_end or (self._look_every is not None and step % self._look_every == 0):
                         self._show(state, step)
                     if step % settings.save_every == 0 or at_end or ending is not None:
-                        self._checkpoints.save_latest(step, state, dataclasses.asdict(progress))
+                        self._checkpoints.save_latest(step, state, self._remember())
         finally:
             if self._profiler is not None:
                 self._profiler.close(step)
         self._checkpoints.wait()
         status, message = ending or ("completed", f"all {settings.steps} steps done")
         return Outcome(status, message, step, _per_replica(state.skipped), self._diverged_R(state))
+
+    def _remember(self) -> dict[str, Any]:
+        self.progress.wall_seconds = time.perf_counter() - self._began
+        return dataclasses.asdict(self.progress)
 
     def _advance(self, state: State, step: int) -> tuple[State, int]:
         settings = self._settings
@@ -159,7 +171,7 @@ class Loop:
         sign = 1.0 if self._settings.mode == "min" else -1.0
         if math.isfinite(monitored) and (progress.best_value is None or sign * monitored < sign * progress.best_value):
             progress.best_value, progress.best_step, progress.without_gain = monitored, step, 0
-            self._checkpoints.save_best(step, state, dataclasses.asdict(progress))
+            self._checkpoints.save_best(step, state, self._remember())
         else:
             progress.without_gain += 1
 

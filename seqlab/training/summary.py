@@ -30,6 +30,7 @@ def summarise(
     parameters: int,
     compile_seconds: float,
     wall_seconds: float,
+    earlier_seconds: float = 0.0,
     peak_memory_mib: int | None = None,
     baseline: dict[str, Any] | None = None,
     examples: dict[str, Any] | None = None,
@@ -39,6 +40,7 @@ def summarise(
 
     The best step is the first at which the mean of `monitor` ("split/metric") over the replicas is least or, with
     mode "max", greatest; it is None where that was never finite. The rates are medians over the training events.
+    The seconds are those of all processes that the run has had; `earlier_seconds` of them were before it was resumed.
     `baseline` is the task's, its name and what it measures, `examples` says what the data are, and `written` how good
     the texts are that the best state writes.
     """
@@ -63,6 +65,7 @@ def summarise(
         **rates,
         "compile_seconds": round(compile_seconds, 3),
         "wall_seconds": round(wall_seconds, 3),
+        **({"earlier_seconds": round(earlier_seconds, 3)} if earlier_seconds else {}),
         **({} if peak_memory_mib is None else {"peak_memory_mib": peak_memory_mib}),
         **({"baseline": baseline} if baseline else {}),
         **({"examples": examples} if examples else {}),
@@ -173,7 +176,11 @@ def _describe_cost(summary: dict[str, Any]) -> str:
         ),
         *([f"{1e3 / summary['steps_per_second']:,.3g} ms a step"] if summary.get("steps_per_second") else []),
         f"compiled in {summary['compile_seconds']:.1f} s",
-        f"{summary['wall_seconds']:.1f} s since the command",
+        (
+            f"{summary['wall_seconds']:.1f} s in all, {summary['earlier_seconds']:.1f} s of them before it was resumed"
+            if "earlier_seconds" in summary
+            else f"{summary['wall_seconds']:.1f} s since the command"
+        ),
         *([f"{summary['peak_memory_mib']:,} MiB at most"] if "peak_memory_mib" in summary else []),
         *([f"{skipped} updates skipped"] if skipped else []),
     ]

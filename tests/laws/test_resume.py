@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import signal
+import time
 from pathlib import Path
 
 import jax
@@ -101,7 +102,7 @@ def what_it_left(programs, directory: Path):
     best, _ = checkpoints.restore("best", programs.state_like)
     checkpoints.close()
     lines = [(event.step, event.split, event.values) for event in read_events(directory / "metrics.jsonl")]
-    return jax.device_get((latest, best)), {k: v for k, v in host.items() if k != "seconds"}, lines
+    return jax.device_get((latest, best)), {k: v for k, v in host.items() if "seconds" not in k}, lines
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +152,24 @@ def test_who_looks_on_changes_nothing_and_sees_the_same_when_resumed(
         for again in looks[1:]:
             jax.tree.map(np.testing.assert_array_equal, looks[0], again)
     assert_same(what_it_left(programs, tmp_path / "cut"), uninterrupted)
+
+
+def test_the_seconds_of_a_run_are_those_of_all_its_processes(parts, programs, tmp_path):
+    def seconds():
+        checkpoints = Checkpoints(tmp_path / "checkpoints")
+        _, host = checkpoints.restore("latest", programs.state_like)
+        checkpoints.close()
+        return host["wall_seconds"]
+
+    began = time.perf_counter()
+    go(parts, programs, tmp_path, Cutter(4, signal.SIGTERM))
+    first, asleep = seconds(), time.perf_counter()
+    assert 0 < first < asleep - began
+    time.sleep(1)
+    again = time.perf_counter()
+    go(parts, programs, tmp_path)
+    # What lies between two processes is nobody's.
+    assert first < seconds() < first + time.perf_counter() - again
 
 
 @pytest.mark.parametrize("sends", [signal.SIGTERM, signal.SIGINT])
