@@ -1,14 +1,16 @@
 """Train: `python -m seqlab.train +experiment=copy_task`. See `--help`."""
 
+import contextlib
 import logging
 import time
 from pathlib import Path
 from typing import Any
 
 import jax
+import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from seqlab.analysis.config_tree import print_config
 from seqlab.analysis.examples import describe_examples, print_examples
@@ -23,17 +25,18 @@ from seqlab.evaluation.baseline import measure_baseline
 from seqlab.evaluation.written import Written, keep_written, measure_written, print_written, writes_texts
 from seqlab.training.checkpoint import Checkpoints
 from seqlab.training.devices import start
+from seqlab.training.hosts import fetch, first_says, is_first, meet, require_same
 from seqlab.training.loggers.composite import Loggers
 from seqlab.training.loggers.console import ConsoleLogger
 from seqlab.training.loggers.jsonl import JsonlLogger, read_events
-from seqlab.training.loop import Loop, Progress
+from seqlab.training.loop import Look, Loop, Progress
 from seqlab.training.memory import PeakMemory
 from seqlab.training.profiler import Profiler
 from seqlab.training.programs import Programs
 from seqlab.training.run_directory import ENDED, RunDirectory, name_run, open_run_directory
 from seqlab.training.state import State
 from seqlab.training.summary import print_summary, summarise, write_summary
-from seqlab.types import Exhibit, Params, Run, UserError, require
+from seqlab.types import Exhibit, Logger, Params, Run, UserError, require
 
 _log = logging.getLogger(__name__)
 
@@ -47,12 +50,16 @@ def train(config: DictConfig) -> float:
              KeyboardInterrupt after a run that was asked to stop, with everything saved.
     """
     began = time.perf_counter()
-    devices = start(config.trainer.cpu_devices)
+    _require_one_job(config)
+    devices = start(config.trainer.cpu_devices, config.trainer.hosts)
     memory = PeakMemory()
-    parts = build(config)
+    parts = build(_without_place(config))
+    require_same("The commands", yaml.safe_dump(parts.config).encode())
     analyses = build_analyses(parts.config)
     programs = Programs(parts.task, parts.sets, parts.model, parts.optimiser, parts.settings, devices, parts.seeds)
-    path, overrides = Path(HydraConfig.get().runtime.output_dir), list(HydraConfig.get().overrides.task)
+    path = _agree_on_directory()
+    # Where a host sits is this command's alone: whoever goes on with the run or measures it sits elsewhere.
+    overrides = [told for told in HydraConfig.get().overrides.task if not told.startswith("trainer.hosts")]
     require(
         bool(analyses) or parts.settings.analyze_every is None,
         f"trainer.analyze_every is {parts.settings.analyze_every}, but nothing looks on: add analysis=[gradients]",
@@ -65,12 +72,36 @@ def train(config: DictConfig) -> float:
         if summary is None or not directory.is_completed:
             summary = _run(parts, programs, analyses, first, directory, began, memory)
         print_summary(summary, directory.path)
+    meet()  # A host that left early would be missed.
     if summary["status"] == "diverged":
         raise UserError(f"{path}: {summary['message']}.")
     if summary["status"] == "interrupted":
         raise KeyboardInterrupt
     best = summary["best_value"]
     return FAILED_OBJECTIVE if best is None else best
+
+
+def _require_one_job(config: DictConfig) -> None:
+    hosts = config.trainer.hosts
+    require(
+        hosts is None or HydraConfig.get().mode != RunMode.MULTIRUN,
+        f"trainer.hosts is {hosts}: several hosts train one run, and -m asks for many; leave one of them out",
+    )
+
+
+def _without_place(config: DictConfig) -> DictConfig:
+    """The config without where this host sits, so that it is the same on all."""
+    return OmegaConf.merge(config, {"trainer": {"hosts": None}})  # type: ignore[return-value]
+
+
+def _agree_on_directory() -> Path:
+    """The directory that Hydra made for the first host; another host's has another microsecond in its name."""
+    own = HydraConfig.get().runtime.output_dir
+    path = first_says(lambda: own)
+    if path != own:
+        with contextlib.suppress(OSError):  # It holds something.
+            Path(own).rmdir()
+    return Path(path)
 
 
 def _run(
@@ -101,52 +132,59 @@ def _run(
     earlier_seconds = progress.wall_seconds
     if analyses and not first:
         first = _look_first(parts, analyses, programs.init() if state is None else state)
-    keep_learned(parts.task, directory.path)
-    directory.record()
+    first_says(lambda: keep_learned(parts.task, directory.path))
+    first_says(directory.record)
     print_config(parts.config)
     _print_decay(parts, programs)
     examples = describe_examples(parts.task, programs.buckets, programs.bounds, settings.batch_size)
     print_examples(examples)
-    logger = Loggers([JsonlLogger(), ConsoleLogger(), *build_loggers(parts.config)])
+    loggers: list[Logger] = [JsonlLogger(), ConsoleLogger(), *build_loggers(parts.config)]
+    logger = Loggers(loggers if is_first() else [])
     run = _describe(parts, directory, resumed_from)
     summary: dict[str, Any] = {"status": "failed"}
     try:
-        logger.start(run)
+        first_says(lambda: logger.start(run))
         programs.compile()
         progress.compile_seconds += programs.compile_seconds
         look = _watch(parts, analyses, first, run, logger) if analyses else None
-        profiler = Profiler(directory.profile_path, *settings.profiled) if settings.profiled else None
+        profiler = Profiler(directory.profile_path, *settings.profiled) if settings.profiled and is_first() else None
         loop = Loop(settings, programs, checkpoints, logger, progress, look, profiler, began)
         outcome = loop.run(programs.init() if state is None else state)
         whole = outcome.status in ENDED and progress.best_step is not None
-        written = None
-        if whole:
-            params_R = checkpoints.restore_params("best")
-            written = _write(parts, params_R, directory)
-            _show_samples(parts, params_R, written, progress, outcome.step, directory, logger)
-        summary = summarise(
-            read_events(directory.metrics_path),
-            status=outcome.status,
-            message=outcome.message,
-            steps=outcome.step,
-            monitor=settings.monitor,
-            mode=settings.mode,
-            skipped_R=outcome.skipped_R,
-            parameters=programs.n_parameters,
-            compile_seconds=progress.compile_seconds,
-            wall_seconds=earlier_seconds + time.perf_counter() - began,
-            earlier_seconds=earlier_seconds,
-            peak_memory_mib=memory.mebibytes(),
-            baseline=measure_baseline(parts.task, parts.sets, settings.eval_batch_size),
-            examples=examples,
-            written=written and written.scores,
-        )
-        plot_learning_curves(directory.metrics_path, directory.figures_path)
+        params_R = checkpoints.restore_params("best") if whole else None
+
+        def sum_up() -> dict[str, Any]:
+            written = None
+            if params_R is not None:
+                written = _write(parts, params_R, directory)
+                _show_samples(parts, params_R, written, progress, outcome.step, directory, logger)
+            summary = summarise(
+                read_events(directory.metrics_path),
+                status=outcome.status,
+                message=outcome.message,
+                steps=outcome.step,
+                monitor=settings.monitor,
+                mode=settings.mode,
+                skipped_R=outcome.skipped_R,
+                parameters=programs.n_parameters,
+                compile_seconds=progress.compile_seconds,
+                wall_seconds=earlier_seconds + time.perf_counter() - began,
+                earlier_seconds=earlier_seconds,
+                peak_memory_mib=memory.mebibytes(),
+                baseline=measure_baseline(parts.task, parts.sets, settings.eval_batch_size),
+                examples=examples,
+                written=written and written.scores,
+            )
+            plot_learning_curves(directory.metrics_path, directory.figures_path)
+            return summary
+
+        summary = first_says(sum_up)
     except BaseException as error:
         summary = {"status": "failed", "message": f"{type(error).__name__}: {error}"}
         raise
     finally:
-        write_summary(directory.summary_path, summary)
+        if is_first():
+            write_summary(directory.summary_path, summary)
         logger.finish(summary["status"], summary)
         checkpoints.close()
         programs.close()
@@ -192,12 +230,14 @@ def _watched_set(parts: Parts) -> str:
 
 def _look_first(parts: Parts, analyses: dict[str, Analysis], state: State) -> dict[str, Findings]:
     """What analyses find at the state that training begins with: one that does not fit is refused."""
-    params_R = jax.device_get(state.eval_params)
+    params_R = fetch(state.eval_params)
     return look_first(analyses, parts.model, params_R, parts.task, parts.sets[_watched_set(parts)])
 
 
-def _watch(parts: Parts, analyses: dict[str, Analysis], first: dict[str, Findings], run: Run, logger: Loggers) -> Watch:
+def _watch(parts: Parts, analyses: dict[str, Analysis], first: dict[str, Findings], run: Run, logger: Loggers) -> Look:
     """What looks at the model while it is trained."""
+    if not is_first():
+        return lambda step, params_R: None
     split, directory = _watched_set(parts), run.directory / "analyses"
     told = parts.seeds, run.name, directory, logger.show
     return Watch(analyses, parts.model, parts.task, parts.sets, split, *told, first)

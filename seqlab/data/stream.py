@@ -1,5 +1,6 @@
 """Batches read from records while training goes on, by Grain: for what does not fit into memory."""
 
+import functools
 from collections.abc import Callable, Iterator
 
 import grain
@@ -22,18 +23,21 @@ def stream_batches(
     step: int,
     batch_size: int,
     n_workers: int | None,
+    rows: slice = slice(None),
 ) -> Iterator[Batch]:
     """The batches from an update on, each example once an epoch, in an order of (seed, epoch) alone.
 
-    `n_workers` processes read and encode, or with None threads of this one. Neither changes what comes.
+    `n_workers` processes read and encode, or with None threads of this one. Neither changes what comes. Of each batch
+    the `rows` alone are read.
     """
     batches = (
-        grain.MapDataset.source(records)
+        grain.MapDataset.range(len(records))
         # Grain adds the epoch to the seed: neighbouring seeds would go through the same orders.
         .shuffle(int(np.random.SeedSequence(seed).generate_state(1)[0]) >> 1)
-        .batch(batch_size, drop_remainder=False, batch_fn=encode)
+        .batch(batch_size, drop_remainder=False)
         .repeat()
         .slice(slice(step, None))
+        .map(functools.partial(_read, records, encode, rows))
     )
     reading = grain.ReadOptions(num_threads=1 if n_workers else N_AHEAD, prefetch_buffer_size=N_AHEAD)
     stream = batches.to_iter_dataset(reading)
@@ -55,3 +59,11 @@ def _copied(stream: grain.DatasetIterator) -> Iterator[Batch]:
             yield jax.tree.map(np.array, next(stream))
     finally:
         stream.close()
+
+
+def _read(records: Records, encode: Callable[[Records], Batch], rows: slice, numbers_B: np.ndarray) -> Batch:
+    own = [records[int(number)] for number in numbers_B[rows]]
+    if own:
+        return encode(own)
+    # An epoch's last batch may end before these rows: they are filled, with weight 0.
+    return jax.tree.map(np.zeros_like, encode([records[int(numbers_B[0])]]))

@@ -108,11 +108,18 @@ class OverExamples:
     def n_examples(self) -> int:
         return len(self.records["train"])
 
-    def stream(self, seed: int, step: int, batch_size: int) -> Iterator[Batch]:
-        """The training batches from an update on, read and encoded as they are asked for."""
-        encode = functools.partial(encode_whole, self, batch_size)
-        records = self.records["train"]
-        return stream_batches(records, encode, seed=seed, step=step, batch_size=batch_size, n_workers=self.n_workers)
+    def stream(self, seed: int, step: int, batch_size: int, rows: slice = slice(None)) -> Iterator[Batch]:
+        """The training batches from an update on, or some rows of each, read and encoded as they are asked for."""
+        encode = functools.partial(encode_whole, self, len(range(batch_size)[rows]))
+        return stream_batches(
+            self.records["train"],
+            encode,
+            seed=seed,
+            step=step,
+            batch_size=batch_size,
+            n_workers=self.n_workers,
+            rows=rows,
+        )
 
     def streamed_example(self, batch_size: int) -> Batch:
         """A batch as those of `stream` look, of one example."""

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from flax.traverse_util import unflatten_dict
 
+from seqlab.training.hosts import first_says, is_first
 from seqlab.types import Array, Params, UserError, require
 
 Which = Literal["latest", "best"]
@@ -54,7 +55,7 @@ class Checkpoints:
 
     def latest_step(self) -> int | None:
         """The step of the latest checkpoint, None if there is none."""
-        return max(self._steps("latest"), default=None)
+        return first_says(lambda: max(self._steps("latest"), default=None))
 
     def save_latest(self, step: int, state: Any, host: Mapping[str, Any]) -> None:
         self._save("latest", step, state, host)
@@ -88,7 +89,7 @@ class Checkpoints:
 
     def _newest(self, which: Which) -> Path:
         self.wait()
-        step = max(self._steps(which), default=None)
+        step = first_says(lambda: max(self._steps(which), default=None))
         require(step is not None, f"{self._directories[which]} holds no checkpoint")
         return self._directories[which] / str(step)
 
@@ -109,16 +110,14 @@ class Checkpoints:
     def close(self) -> None:
         if self._written:
             self.wait()
-            self._prune()
+            if is_first():
+                self._prune()
         self._checkpointer.close()
 
     def _save(self, which: Which, step: int, state: Any, host: Mapping[str, Any]) -> None:
         self.wait()
-        if not self._written:
-            self._forget_what_was_cut_short()
-            self._written = True
-        self._prune()
-        steps = self._steps(which)
+        steps = first_says(lambda: self._tidy(which))
+        self._written = True
         if step in steps:  # Randomness is derived from the step, so it is the same state.
             return
         if steps and step < max(steps):
@@ -132,13 +131,20 @@ class Checkpoints:
                 ),
             )
 
+    def _tidy(self, which: Which) -> list[int]:
+        """Remove what has had its day; the steps that there are then."""
+        if not self._written:
+            self._forget_what_was_cut_short()
+        self._prune()
+        return self._steps(which)
+
     def _steps(self, which: Which) -> list[int]:
         directory = self._directories[which]
         return sorted(int(path.name) for path in directory.glob("*") if path.name.isdigit())
 
     def _forget_what_was_cut_short(self) -> None:
         """Remove half-written directories, and a best from beyond the latest: it will be made again."""
-        latest = self.latest_step()
+        latest = max(self._steps("latest"), default=None)
         for directory in self._directories.values():
             for path in directory.glob("*.orbax-checkpoint-tmp*"):
                 shutil.rmtree(path)
@@ -190,7 +196,7 @@ def _name_leaves(tree: Any) -> tuple[dict[str, Any], Any]:
 
 
 def _abstract(leaf: Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-    sharding = leaf.sharding or jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    sharding = leaf.sharding or jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
 

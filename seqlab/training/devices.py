@@ -4,30 +4,35 @@ On a CPU, XLA spreads neither elementwise work nor small matmuls over the cores,
 by side. So `cpu_devices="auto"` makes every core a device and the ordinary mesh path does the rest.
 """
 
+import itertools
 import logging
 import math
 import os
+from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from seqlab.training.hosts import join
 from seqlab.types import require
 
 _log = logging.getLogger(__name__)
 AXES = ("replica", "data")
 
 
-def start(cpu_devices: int | str) -> list[jax.Device]:
+def start(cpu_devices: int | str, hosts: Any = None) -> list[jax.Device]:
     """Start JAX's backend with `cpu_devices` CPU devices ("auto": one a core) and return the devices of the run.
 
+    With several `hosts` (`hosts.join`) each has so many, and those of all are returned.
+
     The count is the process's: once the backend runs it can be lowered (a later job of a sweep may ask for fewer
-    devices) but not raised. On an accelerator all of its local devices are returned and `cpu_devices` is ignored.
+    devices) but not raised. On an accelerator all of its devices are returned and `cpu_devices` is ignored.
 
     More devices than cores are a warning, not refused: they only take turns, and a run that was trained on more cores
     is measured and gone on with on fewer by its own config, whose devices make the same sums.
 
-    Raises   UserError for a count below 1, and for one that the running backend can't serve.
+    Raises   UserError for a count below 1, for one that the running backend can't serve, and as `hosts.join`.
     """
     n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     is_count = isinstance(cpu_devices, int) and not isinstance(cpu_devices, bool) and cpu_devices >= 1
@@ -36,6 +41,7 @@ def start(cpu_devices: int | str) -> list[jax.Device]:
     )
     n_devices = n_cores if cpu_devices == "auto" else int(cpu_devices)
     _prepare_cpu(n_devices)
+    join(hosts)
     devices = jax.devices()
     if devices[0].platform != "cpu":
         return devices
@@ -44,11 +50,11 @@ def start(cpu_devices: int | str) -> list[jax.Device]:
     if cpu_devices == "auto":
         return devices
     require(
-        n_devices <= len(devices),
-        f"trainer.cpu_devices is {n_devices}, but this process has started with {len(devices)}: "
+        n_devices <= jax.local_device_count(),
+        f"trainer.cpu_devices is {n_devices}, but this process has started with {jax.local_device_count()}: "
         "start the run in a process of its own",
     )
-    return devices[:n_devices]
+    return _first_of_each_host(devices, n_devices)
 
 
 def _prepare_cpu(n_devices: int) -> None:
@@ -75,9 +81,22 @@ def make_mesh(devices: list[jax.Device], n_replicas: int, rows: int) -> Mesh:
     replica = gcd(n_replicas, n_devices),  data = gcd(rows, n_devices / replica)
 
     `rows` is what one device pass handles together: the batch, or the micro-batch when gradients are accumulated.
-    Devices that divide neither are left idle.
+    Devices that divide neither are left idle, as many on each host.
+
+    Raises   UserError where a host would have nothing to do.
     """
     n_replica_shards = math.gcd(n_replicas, len(devices))
     n_data_shards = math.gcd(rows, len(devices) // n_replica_shards)
-    used = np.array(devices[: n_replica_shards * n_data_shards])
+    n_used, n_hosts = n_replica_shards * n_data_shards, len({device.process_index for device in devices})
+    require(
+        n_used % n_hosts == 0,
+        f"{n_hosts} hosts cannot share {rows} rows, the batch or micro-batch, of {n_replicas} replicas evenly: choose "
+        f"a trainer.batch_size that {n_hosts} divides",
+    )
+    used = np.array(_first_of_each_host(devices, n_used // n_hosts))
     return Mesh(used.reshape(n_replica_shards, n_data_shards), AXES)
+
+
+def _first_of_each_host(devices: list[jax.Device], count: int) -> list[jax.Device]:
+    by_host = itertools.groupby(sorted(devices, key=lambda device: device.process_index), lambda d: d.process_index)
+    return [device for _, own in by_host for device in itertools.islice(own, count)]

@@ -2,15 +2,16 @@
 
 import dataclasses
 import math
+import signal
 import time
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
 
 from seqlab.evaluation.evaluate import finalise
 from seqlab.training.checkpoint import Checkpoints
+from seqlab.training.hosts import each_says, fetch, first_says
 from seqlab.training.profiler import Profiler
 from seqlab.training.programs import Programs
 from seqlab.training.recompiling import tell_compilations
@@ -106,8 +107,9 @@ class Loop:
                     if (step % settings.eval_every == 0 or at_end) and not diverged:
                         self._evaluate(state, step)
                     ending = self._reason_to_stop(state, step)
-                    if stop.signal_name is not None and ending is None and not at_end:
-                        ending = "interrupted", f"{stop.signal_name} after step {step} of {settings.steps}"
+                    asked = max(each_says(stop.signal))
+                    if asked and ending is None and not at_end:
+                        ending = "interrupted", f"{signal.Signals(asked).name} after step {step} of {settings.steps}"
                     at_end = at_end or (ending is not None and ending[0] != "interrupted")
                     if at_end or (self._look_every is not None and step % self._look_every == 0):
                         self._show(state, step)
@@ -131,6 +133,7 @@ class Loop:
         if self._profiler is not None:
             self._profiler.at(step)
             n_steps = min(n_steps, self._profiler.ahead(step) or n_steps)
+        n_steps = first_says(lambda: n_steps)  # The length of a dispatch is the clock's, and clocks differ.
         began = time.perf_counter()
         with tell_compilations(step):
             state = self._programs.advance(state, n_steps)
@@ -145,7 +148,7 @@ class Loop:
         return state, step
 
     def _log_training(self, state: State, step: int) -> State:
-        values = {name: _per_replica(value) for name, value in finalise(jax.device_get(state.sums)).items()}
+        values = {name: _per_replica(value) for name, value in finalise(fetch(state.sums)).items()}
         tokens = values.pop("tokens")
         values["learning_rate"] = _per_replica(state.learning_rate)
         values["skipped"] = _per_replica(state.skipped)
@@ -177,7 +180,7 @@ class Loop:
 
     def _show(self, state: State, step: int) -> None:
         if self._look is not None:
-            self._look(step, jax.device_get(state.eval_params))
+            self._look(step, fetch(state.eval_params))
 
     def _diverged_R(self, state: State) -> list[bool]:
         return [run >= self._settings.max_nonfinite for run in _per_replica(state.skipped_run)]
@@ -202,4 +205,4 @@ def _step(state: State) -> int:
 
 
 def _per_replica(leaf_R: Any) -> list[Any]:
-    return np.asarray(jax.device_get(leaf_R)).tolist()
+    return np.asarray(fetch(leaf_R)).tolist()

@@ -30,7 +30,7 @@ class PeakMemory:
 
 def _peak() -> int:
     """The accelerator's peak in bytes where there is one, else that of the process."""
-    statistics = jax.devices()[0].memory_stats() or {}
+    statistics = jax.local_devices()[0].memory_stats() or {}
     if "peak_bytes_in_use" in statistics:
         return int(statistics["peak_bytes_in_use"])
     if sys.platform == "linux":

@@ -18,6 +18,7 @@ from seqlab.nn.rows import AXIS
 from seqlab.training.batches import hold_examples, is_streamed, make_draw
 from seqlab.training.devices import make_mesh
 from seqlab.training.feed import Feed
+from seqlab.training.hosts import fetch, hold
 from seqlab.training.optimiser import Optimiser
 from seqlab.training.replicas import lift, replica_sharding, row_sharding, sum_over_rows
 from seqlab.training.settings import Settings
@@ -51,7 +52,7 @@ class Programs:
         self._stacked = replica_sharding(self.mesh)
         self._whole = NamedSharding(self.mesh, P())
         self._measure = make_measure(model, task, jnp.dtype(settings.dtype))
-        self._seeds_R = jax.device_put(jnp.asarray(seeds, jnp.uint32), self._stacked)
+        self._seeds_R = hold(np.asarray(seeds, np.uint32), self._stacked)
 
         init = lift(make_init(model, task, optimiser, settings.batch_size, ema=settings.ema is not None), self.mesh)
         shapes: State = jax.eval_shape(init, self._seeds_R)
@@ -62,11 +63,11 @@ class Programs:
             lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), shapes, shardings
         )
         buckets, self.bounds = hold_examples(task)
-        self.buckets = self._given = jax.device_put(buckets, self._whole)
+        self.buckets = self._given = hold(buckets, self._whole)
         self._feed = None
         if is_streamed(task):
             self._feed = Feed(
-                lambda step: task.stream(seeds[0], step, settings.batch_size),
+                lambda step, rows: task.stream(seeds[0], step, settings.batch_size, rows),
                 task.streamed_example(settings.batch_size),
                 NamedSharding(self.mesh, P(AXIS)),
             )
@@ -79,7 +80,7 @@ class Programs:
         self._clear = jax.jit(clear, donate_argnums=0, out_shardings=self._stacked)
         self._evaluate = jax.jit(lift(self._measure_set, self.mesh), out_shardings=self._stacked)
         self._sets = {
-            name: jax.device_put(split_by_length(batch, self.bounds, task.target_per), self._whole)
+            name: hold(split_by_length(batch, self.bounds, task.target_per), self._whole)
             for name, batch in sets.items()
         }
         self._compiled_evaluate: dict[str, Any] = {}
@@ -128,7 +129,7 @@ class Programs:
 
     def advance(self, state: State, n_steps: int) -> State:
         """`n_steps` updates of every replica, in one dispatch; waits for the result and consumes `state`."""
-        first = int(max(jax.device_get(state.step)))
+        first = int(max(fetch(state.step)))
         if self._feed is None:
             return jax.block_until_ready(self._advance(state, np.int32(n_steps), np.int32(first), self._given))
         for step in range(first, first + n_steps):
@@ -153,9 +154,7 @@ class Programs:
 
     def evaluate(self, params: Params) -> dict[str, Sums]:
         """The sums of each set of the task, with a leading replica axis."""
-        return {
-            name: jax.device_get(measure(params, self._sets[name])) for name, measure in self._compiled_evaluate.items()
-        }
+        return {name: fetch(measure(params, self._sets[name])) for name, measure in self._compiled_evaluate.items()}
 
     def _timed(self, function: Any, *args: Any) -> Any:
         began = time.perf_counter()

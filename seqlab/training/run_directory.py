@@ -17,6 +17,7 @@ from flax.traverse_util import flatten_dict
 
 import seqlab
 from seqlab.files import read_json, to_json, write_whole
+from seqlab.training.hosts import first_says
 from seqlab.training.onlookers import WORDS, is_onlooker
 from seqlab.types import UserError, require
 
@@ -31,6 +32,7 @@ MAY_CHANGE = (
     "trainer.save_every",
     # How the same sums are spread: equal up to rounding, and a run may move to a machine with other cores.
     "trainer.cpu_devices",
+    *("trainer.hosts", "trainer.hosts.*"),
 )
 ENDED = ("completed", "stopped early")
 THE_END = ("trainer.steps", "trainer.patience")
@@ -40,7 +42,7 @@ NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
 class RunDirectory:
-    """A directory that this process holds until `close`.
+    """A directory that this process holds until `close`; of several hosts the first does, and writes.
 
     config.yaml  overrides.yaml   the resolved config and what the command line changed
     environment.json              versions, commit, devices and command line, one entry for each time it was started
@@ -50,7 +52,7 @@ class RunDirectory:
     metrics.jsonl  summary.json  checkpoints/  figures/  evaluations/  analyses/
     """
 
-    def __init__(self, path: Path, lock: int, config: dict[str, Any], overrides: list[str]) -> None:
+    def __init__(self, path: Path, config: dict[str, Any], overrides: list[str]) -> None:
         self.path = path
         self.metrics_path = path / "metrics.jsonl"
         self.summary_path = path / "summary.json"
@@ -61,7 +63,7 @@ class RunDirectory:
         self.written_path = path / "written.jsonl"
         self.samples_path = path / "samples.jsonl"
         self.is_completed = False  # Whether an earlier process brought the run to the end that its config sets.
-        self._lock = lock
+        self._lock = -1
         self._config, self._overrides = config, overrides
         self.environment: dict[str, Any] = {}  # What this process started with, once it is recorded.
         self._environments: list[dict[str, Any]] = []
@@ -91,8 +93,23 @@ class RunDirectory:
         """The summary that an earlier process left; None if it was killed, or there was none."""
         return read_json(self.summary_path) if self.summary_path.exists() else None
 
-    def claim(self, resume: str) -> None:
-        """Create the config of a new run, or check that the run here is the one to go on with."""
+    def claim(self, resume: str) -> bool:
+        """Hold the directory for a new run, or for the run here if it is the one to go on with.
+
+        Returns whether that run has come to the end that its config sets.
+        """
+        _require_room(self.path)
+        self._lock = _lock(self.path)
+        try:
+            return self._claim(resume)
+        except OSError as error:
+            self.close()
+            raise UserError(f"The run directory {self.path} cannot be written: {error.strerror}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _claim(self, resume: str) -> bool:
         path, config = self.path, self._config
         if not (path / "config.yaml").exists():
             try:
@@ -101,15 +118,15 @@ class RunDirectory:
                     file.write(_to_yaml(config))
             except FileExistsError as error:
                 raise UserError(f"The run directory {path} is in use by another process") from error
-            return
+            return False
         require(resume != "never", f"{path} already holds a run, and resume=never starts only new ones")
         stored = read_config(path)
         _require_same(path, stored, config)
         was, now = flatten_dict(stored, sep="."), flatten_dict(config, sep=".")
         ended = (self.summary or {}).get("status") in ENDED
-        self.is_completed = ended and all(was.get(key) == now.get(key) for key in THE_END)
         if (path / "environment.json").exists():
             self._environments = read_json(path / "environment.json")
+        return ended and all(was.get(key) == now.get(key) for key in THE_END)
 
     def close(self) -> None:
         """Let go of the directory."""
@@ -139,17 +156,8 @@ def open_run_directory(path: Path, config: dict[str, Any], overrides: list[str],
         require(
             (path / "config.yaml").is_file(), f'resume={resume}: expected "auto", "never" or the directory of a run'
         )
-    path = path.absolute()
-    _require_room(path)
-    directory = RunDirectory(path, _lock(path), _to_plain(config), overrides)
-    try:
-        directory.claim(resume)
-    except OSError as error:
-        directory.close()
-        raise UserError(f"The run directory {path} cannot be written: {error.strerror}") from error
-    except BaseException:
-        directory.close()
-        raise
+    directory = RunDirectory(path.absolute(), _to_plain(config), overrides)
+    directory.is_completed = first_says(lambda: directory.claim(resume))
     return directory
 
 
@@ -227,6 +235,7 @@ def _describe_environment() -> dict[str, Any]:
         **versions,
         "commit": _describe_commit(),
         "devices": {"platform": devices[0].platform, "kind": devices[0].device_kind, "count": len(devices)},
+        "hosts": jax.process_count(),
         "command": sys.argv,
     }
 

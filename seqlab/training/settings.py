@@ -2,7 +2,7 @@
 
 import dataclasses
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqlab.types import require
@@ -32,6 +32,8 @@ class Settings:
     profile            whether a trace is kept of up to ten updates once training is under way; or [first, last], the
                        steps between which it is taken, at most 1,000 updates
     cpu_devices        CPU cores used as devices: "auto" (all) or a count
+    hosts              the processes that train together: None for this one alone, "auto" where Slurm, a TPU pod,
+                       Kubernetes or Open MPI tell them, or {address: HOST:PORT of the first, count: N, index: I}
 
     Raises   UserError for a value outside its range, naming it.
     """
@@ -52,6 +54,7 @@ class Settings:
     max_nonfinite: int
     profile: bool | Sequence[int]
     cpu_devices: int | str
+    hosts: str | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         counts = ("steps", "batch_size", "accumulate", "eval_batch_size", "log_every", "eval_every", "save_every")

@@ -6,13 +6,13 @@ from types import FrameType, TracebackType
 
 
 class StopRequest:
-    """A context in which SIGINT and SIGTERM set `signal_name`; a second Ctrl-C interrupts at once.
+    """A context in which SIGINT and SIGTERM set `signal`, their number; a second Ctrl-C interrupts at once.
 
     Outside the main thread, where Python forbids signal handlers, it does nothing.
     """
 
     def __init__(self) -> None:
-        self.signal_name: str | None = None
+        self.signal = 0
         self._previous: dict[int, object] = {}
 
     def __enter__(self) -> "StopRequest":
@@ -26,6 +26,6 @@ class StopRequest:
             signal.signal(number, handler)  # type: ignore[arg-type]
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.signal_name is not None and number == signal.SIGINT:
+        if self.signal and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.signal_name = signal.Signals(number).name
+        self.signal = number
