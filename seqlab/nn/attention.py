@@ -156,9 +156,19 @@ def _in_chunks(average, q_BHTK, k_BHSK, v_BHSK, sight):
         a = jnp.pad(a, [(0, n_chunks * size - T if n == axis else 0) for n in range(a.ndim)])
         return jnp.moveaxis(a.reshape(*a.shape[:axis], n_chunks, size, *a.shape[axis + 1 :]), axis, 0)
 
+    # Of a row that looks at itself through a window, a chunk needs the keys of the window alone.
+    near = sight.causal and sight.in_order and sight.window is not None
+    width = min(k_BHSK.shape[2], size + sight.window - 1) if near else k_BHSK.shape[2]
+
     def one(chunk):
         q, t_BT, index = chunk
-        return average(q, k_BHSK, v_BHSK, sight._replace(t_BT=t_BT), index)
+        # Past the end of the keys this is moved back, so that it stays whole.
+        first = jnp.maximum((index + 1) * size - width, 0)
+        k, v, s_BS, valid_BS = (
+            lax.dynamic_slice_in_dim(z, first, width, axis)
+            for z, axis in ((k_BHSK, 2), (v_BHSK, 2), (sight.s_BS, 1), (sight.valid_BS, 1))
+        )
+        return average(q, k, v, sight._replace(t_BT=t_BT, s_BS=s_BS, valid_BS=valid_BS), index)
 
     y_NBHTK = lax.map(jax.checkpoint(one), (split(q_BHTK, 2), split(sight.t_BT, 1), jnp.arange(n_chunks)))
     return jnp.moveaxis(y_NBHTK, 0, 2).reshape(B, H, n_chunks * size, K)[:, :, :T]

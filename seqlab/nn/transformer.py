@@ -168,9 +168,9 @@ class Transformer(nn.Module):
 
     def room(self) -> int | None:
         """The most steps that a state has room for, None for no limit."""
-        parts = self.mixer(features=self.features, parent=None), self.positions(parent=None)
-        limits = [part.max_length for part in parts if hasattr(part, "max_length")]
-        return min(limits) if limits else None
+        mixer, positions = self.mixer(features=self.features, parent=None), self.positions(parent=None)
+        limits = [mixer.room() if hasattr(mixer, "room") else None, getattr(positions, "max_length", None)]
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def init_state(self, batch_size: int) -> TransformerState:
         mixer = self.mixer(features=self.features, parent=None).bind({})

@@ -92,11 +92,11 @@ def test_chunks_change_nothing(options, chunk, monkeypatch):
     [
         None,
         pytest.param(1, marks=pytest.mark.slow),
-        pytest.param(3, marks=pytest.mark.slow),
+        3,
         pytest.param(T, marks=pytest.mark.slow),
     ],
 )
-def test_blocks_change_nothing(window, monkeypatch):
+def test_blocks_and_chunks_of_a_row_change_nothing(window, monkeypatch):
     monkeypatch.setattr(attention, "BLOCK", 2)
     q = draw()[0]
     k, v = (a[:, :T] for a in draw(3)[1:])
@@ -111,7 +111,9 @@ def test_blocks_change_nothing(window, monkeypatch):
 
         return both(q, k, v)
 
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), run("blocks"), run("plain"))
+    monkeypatch.setattr(attention, "CHUNK", 2)
+    for implementation in ("blocks", "chunked"):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), run(implementation), run("plain"))
     none = attend(q, k, v, sight, implementation="blocks")[1]
     assert none is None, "the blocks do not make all weights"
 
