@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console
 
 from seqlab.decoding.generate import draw_from
-from seqlab.decoding.prompts import round_up
+from seqlab.decoding.prompts import n_steps, round_up
 from seqlab.decoding.sampling import Sampling
 from seqlab.files import to_json, write_whole
 from seqlab.training.summary import measure_values
@@ -98,7 +98,7 @@ def write_texts(
         if lengths_B is not None:
             lengths = lengths_B[rows]
             given = given[:, : round_up(max(1, int(lengths.max())))]
-        room = model.room(given.shape[1])
+        room = model.room(n_steps(given[0]))
         n_drawn = most if room is None else min(room, most)
         stretches = draw_from(model, params, given, lengths, n_drawn, Sampling(temperature=0), eos=task.eos)
         for row, pieces in zip(rows, zip(*stretches, strict=True), strict=True):
