@@ -27,6 +27,7 @@ from seqlab.data.sources.labelled_text import LabelledText
 from seqlab.data.sources.parallel import Parallel
 from seqlab.data.sources.tfds import Tfds
 from seqlab.data.splits import SPLITS, split_records
+from seqlab.data.stream import stream_batches
 from seqlab.data.table import read_table
 from seqlab.data.text import read_text
 from seqlab.data.vocabulary import Vocabulary
@@ -182,6 +183,20 @@ def test_a_vocabulary_of_train_knows_no_word_of_the_other_splits(tmp_path):
 
 
 # Labelled text
+
+
+def test_a_mistake_in_a_stream_names_its_file_and_line(tmp_path):
+    (tmp_path / "a.csv").write_text("text\n" + "\n".join("abcdefg"), encoding="utf-8")
+    records = LabelledText(str(tmp_path / "a.csv")).records()["train"]
+
+    def encode(records):
+        raise UserError(f"{place(records, 1, 'train')} is bad: {records[1]['text']}")
+
+    with pytest.raises(UserError, match=r"a\.csv, line \d, is bad: [a-g]") as raised:
+        next(stream_batches(records, encode, seed=0, step=0, batch_size=2, n_workers=None))
+    line, text = re.search(r"line (\d), is bad: (.)", str(raised.value)).groups()
+    assert "abcdefg"[int(line) - 2] == text
+
 
 CSV = '\ufefftext,label\r\n"He said ""no"", then\tleft.",neg\r\n"two\nlines",pos\r\n\r\n,neg\r\n'
 TSV = '\ufefftext\tlabel\r\n"A quote\tneg\r\nz\u2028z, ok\tpos\r\n'

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from absl import flags
 
-from seqlab.data.records import Records
+from seqlab.data.records import Chosen, Records
 from seqlab.types import Batch
 
 N_AHEAD = 4
@@ -62,8 +62,7 @@ def _copied(stream: grain.DatasetIterator) -> Iterator[Batch]:
 
 
 def _read(records: Records, encode: Callable[[Records], Batch], rows: slice, numbers_B: np.ndarray) -> Batch:
-    own = [records[int(number)] for number in numbers_B[rows]]
-    if own:
+    if own := Chosen(records, numbers_B[rows])[:]:
         return encode(own)
     # An epoch's last batch may end before these rows: they are filled, with weight 0.
-    return jax.tree.map(np.zeros_like, encode([records[int(numbers_B[0])]]))
+    return jax.tree.map(np.zeros_like, encode(Chosen(records, numbers_B[:1])[:]))
