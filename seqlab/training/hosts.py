@@ -54,6 +54,7 @@ def join(hosts: Any) -> None:
         except Exception as error:
             failed.append(error)
 
+    print(f"waiting for the other hosts, for {JOIN_SECONDS} s at most", file=sys.stderr, flush=True)
     joining = threading.Thread(target=initialize, daemon=True)
     joining.start()
     joining.join(JOIN_SECONDS)

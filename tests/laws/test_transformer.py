@@ -189,7 +189,7 @@ def test_a_row_that_takes_more_than_its_cache_gets_nan_and_no_other():
     assert np.array_equal(np.isnan(y).any(1), lengths + 1 > 4)
 
 
-@pytest.mark.parametrize("cut", [1, 3, 4, 6])
+@pytest.mark.parametrize("cut", [pytest.param(1, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow), 5])
 def test_a_window_is_all_that_its_cache_holds(cut):
     """Whatever a row has taken before, several steps and single ones, and beyond max_length."""
     layer = SelfAttention(D, n_heads=3, window=3, max_length=4)
@@ -203,10 +203,11 @@ def test_a_window_is_all_that_its_cache_holds(cut):
     rest = np.stack([x_BTD[b, n : n + 5] for b, n in enumerate(taken)])
     second = read(variables, rest[:, :4], state=first.state)
     _, y_BF = jax.jit(lambda state, x: layer.apply(variables, state, x, method="step"))(second.state, rest[:, 4])
+    whole = np.stack([np.concatenate([x_BTD[b, :n], rest[b], x_BTD[b, : cut - n]]) for b, n in enumerate(taken)])
+    y_BTD = read(variables, whole).y_BTF
     for b, n in enumerate(taken):
-        whole = read(variables, np.concatenate([x_BTD[b : b + 1, :n], rest[b : b + 1]], 1)).y_BTF[0]
         got = np.concatenate([first.y_BTF[b, :n], second.y_BTF[b], y_BF[b : b + 1]])
-        np.testing.assert_allclose(got, whole, atol=1e-5)
+        np.testing.assert_allclose(got, y_BTD[b, : n + 5], atol=1e-5)
 
 
 def test_weights_are_handed_out_on_request():
