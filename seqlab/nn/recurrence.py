@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from seqlab.nn.affine import Affine, Kernels, apply, carry_dtype, dense, join, moves
+from seqlab.nn.matrix import turned
 from seqlab.nn.store import Store
 from seqlab.types import Array
 
@@ -57,7 +58,7 @@ class AffineFn(Protocol):
 Equation = Callable[[AffineFn, Vectors, Carry], Carry]
 
 
-CACHED = 2**18  # numbers, 1 MB
+CACHED = 2**18  # numbers, 1 MB: a turned copy that leaves the cache costs more than it saves
 
 
 def turn(tree: Any) -> Any:
@@ -213,15 +214,9 @@ def _kernel_tangents(m, dm, x_TBD, dx_TBD, q_TBF):
     """
     T, B = x_TBD.shape[:2]
     dtype = (m.U if m.W is None else m.W).dtype
-
-    def as_matrix(z_TBF: Array) -> Array:
-        z_NF = z_TBF.reshape(T * B, -1).astype(dtype)
-        # XLA's product on a CPU is slow at the transpose of a factor, if a turned copy of it stays in the cache.
-        turn_it = jax.default_backend() == "cpu" and z_NF.size <= CACHED
-        return lax.optimization_barrier(z_NF.T).T if turn_it else z_NF
-
     da = jnp.zeros((T * B, _n_outputs(m)), carry_dtype(dtype))
     for z, w in ((x_TBD, dm.W), (dx_TBD, m.W), (q_TBF, dm.U)):
         if z is not None and moves(w):
-            da += (as_matrix(z) @ w).astype(da.dtype)
+            z_NF = z.reshape(T * B, -1).astype(dtype)
+            da += ((turned(z_NF) if z_NF.size <= CACHED else z_NF) @ w).astype(da.dtype)
     return da.reshape(T, B, -1)

@@ -71,18 +71,22 @@ key_products.defvjp(lambda k, q: (key_products(k, q), (k, q)), _key_products_gra
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
 def stretches(z_BHSK: Array, ends: tuple[tuple[int, int], ...]) -> tuple[Array, ...]:
-    """Cut stretches of keys, from a first up to before an end; they may overlap, and gradients are summed in place."""
+    """Cut stretches of keys, from a first up to before an end, the last one up to the end of all.
+
+    They may overlap, and gradients are summed in place.
+    """
     return tuple(z_BHSK[:, :, first:end] for first, end in ends)
 
 
-def _stretches_gradient(ends, S, dz_of):
-    dz_BHSK = jnp.zeros(dz_of[0].shape[:2] + S.shape + dz_of[0].shape[3:], dz_of[0].dtype)
+def _stretches_gradient(ends, _, dz_of):
+    B, H, _, K = dz_of[0].shape
+    dz_BHSK = jnp.zeros((B, H, ends[-1][1], K), dz_of[0].dtype)
     for (first, end), dz in zip(ends, dz_of, strict=True):
         dz_BHSK = dz_BHSK.at[:, :, first:end].add(dz)
     return (dz_BHSK,)
 
 
-stretches.defvjp(lambda z, ends: (stretches(z, ends), jnp.zeros(z.shape[2])), _stretches_gradient)
+stretches.defvjp(lambda z, ends: (stretches(z, ends), None), _stretches_gradient)
 
 
 def _turned(v_BHSK, e_BHST):
