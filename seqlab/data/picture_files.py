@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from seqlab.data.pictures import MODES
 from seqlab.types import UserError, require
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".webp")
-MODES = {1: "L", 3: "RGB"}
-"""By the number of channels how colours are read: grey; red, green and blue."""
 
 
 def is_picture(file: Path) -> bool:

@@ -10,7 +10,8 @@ from seqlab.types import require
 
 AXES: dict[str, Sequence[str]] = {"image": ("rows", "columns", "channels")}
 AXES["video"] = ("frames", *AXES["image"])
-COLOURS = (1, 3)
+MODES = {1: "L", 3: "RGB"}
+"""By the number of channels how colours are read: grey; red, green and blue."""
 MOST_CHANNELS = 4  # of a picture whose first axis could be its colours: with more, the last one is its width
 
 
@@ -26,7 +27,7 @@ def read_picture(record: Mapping[str, Any], field: str, where: str) -> np.ndarra
         array = array[..., None]
     where = f"{where} has {field} of shape {array.shape}"
     require(array.ndim == len(axes) and min(array.shape[-3:]) > 0, f"{where}; expected ({', '.join(axes)}).")
-    ahead = next((axis for axis in range(-len(axes), -2) if array.shape[axis] in COLOURS), None)
+    ahead = next((axis for axis in range(-len(axes), -2) if array.shape[axis] in MODES), None)
     require(
         ahead is None or array.shape[-1] <= MOST_CHANNELS,
         f"{where}, whose channels seem to stand first; expected ({', '.join(axes)}): turn the array of all records, as "

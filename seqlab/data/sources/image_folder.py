@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from seqlab.data.picture_files import MODES, decode_picture, is_picture, measure_picture
+from seqlab.data.picture_files import decode_picture, is_picture, measure_picture
+from seqlab.data.pictures import MODES
 from seqlab.data.records import Record, Records, View
 from seqlab.data.sources.files import Files
 from seqlab.types import require
