@@ -15,16 +15,11 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from omegaconf import OmegaConf
+from outcome import require_equal
 from small_data import write_labelled_text
 
-from seqlab.build import build
 from seqlab.tasks.text_classification import TextClassification
-from seqlab.training.checkpoint import Checkpoints
 from seqlab.training.devices import make_mesh, start
-from seqlab.training.loggers.jsonl import read_events
-from seqlab.training.programs import Programs
-from seqlab.training.run_directory import read_config
 from seqlab.types import UserError
 
 BOUND = 240
@@ -87,27 +82,6 @@ def train_in_one(directory: Path, *overrides: str) -> None:
     with processes(directory.parent, [command]) as (process,):
         code, _, complaints = ends(process)
     assert code == 0, complaints
-
-
-def what_it_left(directory: Path):
-    parts = build(OmegaConf.create(read_config(directory)))
-    programs = Programs(
-        parts.task, parts.sets, parts.model, parts.optimiser, parts.settings, jax.devices()[:2], parts.seeds
-    )
-    checkpoints = Checkpoints(directory / "checkpoints")
-    states = [checkpoints.restore(which, programs.state_like)[0] for which in ("latest", "best")]
-    checkpoints.close()
-    lines = [(event.step, event.split, event.values) for event in read_events(directory / "metrics.jsonl")]
-    summary = json.loads((directory / "summary.json").read_text())
-    return jax.device_get(states), lines, {key: summary[key] for key in ("status", "steps", "final", "best")}
-
-
-def require_equal(there: Path, here: Path) -> None:
-    states, lines, summary = what_it_left(there)
-    states_here, lines_here, summary_here = what_it_left(here)
-    jax.tree.map(np.testing.assert_array_equal, states, states_here)
-    assert lines == lines_here
-    assert summary == summary_here
 
 
 @pytest.mark.slow
