@@ -10,10 +10,12 @@ import hashlib
 import os
 import platform
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import hydra
@@ -43,6 +45,7 @@ from seqlab.overrides import (
     groups,
     merge_overrides,
     require_known_fields,
+    require_of_use,
     require_wellformed,
     stored_overrides,
 )
@@ -65,6 +68,8 @@ def run_command(job: Job, config_name: str = "config", run_key: str = "resume") 
     os.environ["HYDRA_FULL_ERROR"] = "1"
     overrides = get_args(sys.argv[1:]).overrides
     try:
+        # Whoever ends a process without asking twice finds what Ctrl-C leaves.
+        signal.signal(signal.SIGTERM, _interrupt)
         require_wellformed(overrides)
         sys.argv[1:] = _go_back(sys.argv[1:], run_key)
         overrides = get_args(sys.argv[1:]).overrides
@@ -78,6 +83,10 @@ def run_command(job: Job, config_name: str = "config", run_key: str = "resume") 
             raise
         print(sentence, file=sys.stderr)
         sys.exit(2)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 class SweepTable(Callback):
@@ -170,6 +179,8 @@ def _go_back(arguments: list[str], run_key: str) -> list[str]:
     require(not {"-m", "--multirun"} & set(arguments), f"{told}: a sweep cannot go back to a run, leave out -m.")
     if given is None:
         return arguments  # It is asked for once the rest is known, and --help without it.
+    if run_key != "resume":
+        require_of_use(arguments, given)
     run_dir = Path(given)
     return [f"hydra.run.dir='{run_dir}'", *merge_overrides(stored_overrides(run_dir), arguments)]
 

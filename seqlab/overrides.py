@@ -28,6 +28,13 @@ def find_conf(package: Path) -> Path:
 CONF = find_conf(Path(__file__).parent)
 SWEEP_LAUNCHERS = ("joblib", "submitit_local", "submitit_slurm")
 PLAIN_TYPES = {bool: "true or false", int: "a whole number", float: "a number", str: "a word", type(None): "null"}
+OF_TRAINING = (
+    *("optim", "schedule", "logger", "trainer.steps", "trainer.accumulate", "trainer.ema", "trainer.max_nonfinite"),
+    *("trainer.log_every", "trainer.eval_every", "trainer.save_every", "trainer.analyze_every"),
+    *("trainer.patience", "trainer.profile", "trainer.hosts"),
+)
+"""What counts while a run is trained, and never again."""
+
 HYDRA_FIELDS = ("_target_", "_partial_", "_recursive_", "_convert_", "_args_")
 
 
@@ -67,6 +74,16 @@ def merge_overrides(earlier: list[str], later: list[str]) -> list[str]:
         return key not in given_again and not ("analysis" in given_again and key.startswith("analysis."))
 
     return [override for override in earlier if stays(_key(override))] + later
+
+
+def require_of_use(overrides: list[str], run_dir: str) -> None:
+    """Refuse what tells a command how to train the run that it only reads."""
+    for override in overrides:
+        key = _key(override)
+        require(
+            "=" not in override or not any(key == part or key.startswith(f"{part}.") for part in OF_TRAINING),
+            f"{override} would change nothing: the run in {run_dir} is trained already; leave it out.",
+        )
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -169,13 +186,10 @@ def require_known_fields(config: DictConfig) -> None:
             continue
         if any(field.kind is inspect.Parameter.VAR_KEYWORD for field in fields.values()):
             continue
-        for name in node:
-            require(
-                name in fields or name in HYDRA_FIELDS,
-                f"{path}.{name}: {constructor.__name__} has no field {name}; {nearest(name, fields)}",
-            )
-            if name in fields:
-                _require_type(f"{path}.{name}", node[name], fields[name].annotation)
+        for name in sorted(node.keys() - fields.keys() - {*HYDRA_FIELDS}):
+            raise UserError(f"{path}.{name}: {constructor.__name__} has no field {name}; {nearest(name, fields)}")
+        for name in sorted(node.keys() & fields.keys()):
+            _require_type(f"{path}.{name}", node[name], fields[name].annotation)
 
 
 def _require_type(path: str, value: Any, annotation: Any) -> None:

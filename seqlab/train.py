@@ -25,7 +25,7 @@ from seqlab.evaluation.baseline import measure_baseline
 from seqlab.evaluation.written import Written, keep_written, measure_written, print_written, writes_texts
 from seqlab.training.checkpoint import Checkpoints
 from seqlab.training.devices import start
-from seqlab.training.hosts import fetch, first_says, is_first, meet, require_same
+from seqlab.training.hosts import fetch, first_says, is_first, meet, require_same, telling_of_lost_hosts
 from seqlab.training.loggers.composite import Loggers
 from seqlab.training.loggers.console import ConsoleLogger
 from seqlab.training.loggers.jsonl import JsonlLogger, read_events
@@ -149,7 +149,8 @@ def _run(
         look = _watch(parts, analyses, first, run, logger) if analyses else None
         profiler = Profiler(directory.profile_path, *settings.profiled) if settings.profiled and is_first() else None
         loop = Loop(settings, programs, checkpoints, logger, progress, look, profiler, began)
-        outcome = loop.run(programs.init() if state is None else state)
+        with telling_of_lost_hosts(directory.path):
+            outcome = loop.run(programs.init() if state is None else state)
         whole = outcome.status in ENDED and progress.best_step is not None
         params_R = checkpoints.restore_params("best") if whole else None
 
@@ -180,7 +181,8 @@ def _run(
 
         summary = first_says(sum_up)
     except BaseException as error:
-        summary = {"status": "failed", "message": f"{type(error).__name__}: {error}"}
+        told = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+        summary = {"status": "failed", "message": told}
         raise
     finally:
         if is_first():

@@ -176,6 +176,7 @@ def write_about(captions, capsys, source, **options):
     return capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_captions_are_those_of_the_evaluation_whatever_is_asked_beside(captions, pictures, capsys):
     parts, _, state = open_run(captions)
     params = jax.tree.map(lambda leaf: leaf[0], jax.device_get(state.eval_params))

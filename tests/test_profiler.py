@@ -51,6 +51,7 @@ def train(made, tmp_path, monkeypatch):
     return train
 
 
+@pytest.mark.slow
 def test_a_trace_holds_the_updates_that_were_asked_for_after_one_that_failed_too(made, train, tmp_path):
     advanced, advance = [], made[1].advance
 

@@ -5,12 +5,16 @@ does, it says to the others (`first_says`), and errors too, so that no host goes
 function here does nothing but the obvious.
 """
 
+import atexit
+import contextlib
 import json
 import os
+import re
 import sys
 import threading
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
@@ -25,6 +29,8 @@ T = TypeVar("T")
 EXPECTED = "expected null, auto, or {address: HOST:PORT, count: N, index: I}"
 JOIN_SECONDS = 120
 """How long hosts wait for each other at the start."""
+LOST = re.compile("Gloo|NCCL|RCCL|UNAVAILABLE|connection|heartbeat|coordination", re.IGNORECASE)
+"""What an error speaks of where another host has ended."""
 LEAVE_SECONDS = 20
 """How long a host that ends waits for the others to end too, before all are ended."""
 
@@ -69,6 +75,31 @@ def join(hosts: Any) -> None:
         raise UserError(f"trainer.hosts is {hosts}, but nothing can be joined{where}: {reason}") from failed[0]
     if not is_first():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (for as long as the process lives)
+
+
+@contextlib.contextmanager
+def telling_of_lost_hosts(directory: Path) -> Iterator[None]:
+    """Where a computation fails since another host has ended, say so, and end without waiting for that one.
+
+    Raises   UserError, which says how to go on with the run in `directory`.
+    """
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if jax.process_count() == 1 or not LOST.search(str(error)):
+            raise
+        # Before JAX's own farewell, which waits for all hosts and aborts the process.
+        atexit.register(_end_alone)
+        raise UserError(
+            f"Another host of this run has ended: start all of them again with resume={directory}, and they go on "
+            "from the last state that was saved"
+        ) from error
+
+
+def _end_alone() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(2)
 
 
 def is_first() -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import jax
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -38,6 +39,7 @@ def summarise(
 ) -> dict[str, Any]:
     """Sum up a run from its record: `final` holds the last event of each split, `best` those at the best step.
 
+    Training and evaluation may have been told last at different steps, `final_train_step` and `final_step`.
     The best step is the first at which the mean of `monitor` ("split/metric") over the replicas is least or, with
     mode "max", greatest; it is None where that was never finite. The rates are medians over the training events.
     The seconds are those of all processes that the run has had; `earlier_seconds` of them were before it was resumed.
@@ -56,6 +58,7 @@ def summarise(
         "monitor": monitor,
         "mode": mode,
         "final_step": max((event.step for event in events if event.split != "train"), default=None),
+        "final_train_step": max((event.step for event in events if event.split == "train"), default=None),
         "best_step": best_step,
         "best_value": best_value,
         "final": _measure(events),
@@ -139,7 +142,9 @@ def _tabulate(summary: dict[str, Any]) -> Table:
                 label = f"{split}/{name}"
                 chosen_by = " *" if label == summary["monitor"] else ""
                 at_best = format_measured(best.get(split, {}).get(name))
-                row = [label + chosen_by, format_measured(named[name]), at_best]
+                last = summary["final_train_step"]
+                elsewhere = f" (step {last})" if split == "train" and last != summary["final_step"] else ""
+                row = [label + chosen_by + elsewhere, format_measured(named[name]), at_best]
                 if baseline is not None:
                     value = baseline["measured"].get(split, {}).get(name)
                     row.append("–" if value is None else interval([value]).format())
@@ -199,7 +204,8 @@ def _describe_places(directory: Path, status: str) -> list[str]:
     if (directory / "profile" / "operations.json").exists():
         places["profile"] = near / "profile"
     if status == "interrupted":
-        places["go on"] = f"python -m seqlab.train resume={near}"
+        hosts = " trainer.hosts=…, on every host" if jax.process_count() > 1 else ""
+        places["go on"] = f"python -m seqlab.train resume={near}{hosts}"
     if any(directory.glob("wandb/offline-run-*")):
         # All of them: a run leaves one each time it is resumed.
         places["upload to W&B"] = f"wandb sync {near / 'wandb' / 'offline-run-*'}"

@@ -273,7 +273,7 @@ def decoders_gradients_by_hand(model, params, rows):
         yield norms[::-1], J[:-1]
 
 
-@pytest.mark.parametrize("name", sparing(DECODERS, {"fixed", "context", "hard"}.__contains__))
+@pytest.mark.parametrize("name", sparing(DECODERS, {"fixed", "context", "soft", "hard"}.__contains__))
 def test_a_decoders_gradients_equal_an_explicit_loop_of_vjps_over_its_own_steps(looked_at, name):
     model, params_R, task, batch = looked_at(DECODERS[name])
     (batch, rows), params = padded(batch), at(params_R, 0)
@@ -399,7 +399,11 @@ LOOKING = {
     "name",
     sparing(
         LOOKING,
-        {"bilm", "mixer", "decoder=fixed", "decoder=context", "decoder=hard", "decoder=transformer"}.__contains__,
+        {
+            "bilm",
+            "mixer",
+            *(f"decoder={name}" for name in ("fixed", "context", "soft", "hard", "transformer")),
+        }.__contains__,
     ),
 )
 def test_rows_of_attention_sum_to_one_over_what_may_be_looked_at(looked_at, name):

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from sparing import sparing
 
 from seqlab.nn import attention, scores
 from seqlab.nn.attention import Dropout, attend, masked_softmax
@@ -87,15 +88,7 @@ def test_chunks_change_nothing(options, chunk, monkeypatch):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), chunked, plain)
 
 
-@pytest.mark.parametrize(
-    "window",
-    [
-        None,
-        pytest.param(1, marks=pytest.mark.slow),
-        3,
-        pytest.param(T, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("window", sparing([None, 1, 3, T], lambda window: window != 3))
 def test_blocks_and_chunks_of_a_row_change_nothing(window, monkeypatch):
     monkeypatch.setattr(attention, "BLOCK", 2)
     q = draw()[0]
@@ -147,7 +140,7 @@ def test_a_product_has_the_derivatives_of_a_product_both_ways(D, F):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), got, expected)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
+@pytest.mark.parametrize("dtype", sparing([np.float32, jnp.bfloat16], lambda dtype: dtype == jnp.bfloat16))
 def test_a_query_that_sees_nothing_gets_zeros_and_gives_none(dtype):
     q, k, v = (jnp.asarray(a, dtype) for a in draw())
     nothing = Sight(np.arange(T)[None], np.arange(S)[None], np.zeros((B, S), bool))
@@ -166,7 +159,8 @@ def test_the_softmax_is_in_float32_in_every_dtype():
     np.testing.assert_allclose(weights.sum(), 1, rtol=1e-6)
 
 
-@pytest.mark.parametrize("implementation", [pytest.param("plain", marks=pytest.mark.slow), "chunked"])
+@pytest.mark.parametrize("implementation", ["plain", "chunked"])
+@pytest.mark.slow
 def test_dropout_keeps_the_mean_and_differs_between_queries(implementation, monkeypatch):
     monkeypatch.setattr(attention, "CHUNK", 3)
     q, k, v = draw()

@@ -2,6 +2,7 @@
 
 import itertools
 from collections import Counter
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -84,12 +85,21 @@ def test_targets_are_cut_with_their_steps_or_behind_the_longest_of_a_part():
     assert long.targets.tolist() == [[7, 8, 9, 10, 11]]
 
 
+@partial(jax.jit, static_argnums=0)
+def take_turns(epoch, steps):
+    return jax.vmap(epoch.turn)(steps)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def draw_in_turn(epoch, k, part, turns, key):
+    return jax.vmap(lambda turn: epoch.draw(k, part, turn, key))(turns)
+
+
 def drawn(epoch, parts, steps, seed):
     """For each step which bucket its rows are of, and the rows."""
-    turns = jax.jit(jax.vmap(epoch.turn))(jnp.asarray(steps))
-    key = jax.random.key(seed)
+    turns, key = take_turns(epoch, jnp.asarray(steps)), jax.random.key(seed)
     batches = [
-        jax.device_get(jax.jit(jax.vmap(lambda turn, k=k, part=part: epoch.draw(k, part, turn, key)))(turns))
+        jax.device_get(draw_in_turn(epoch, k, part, turns, key))
         for k, part in enumerate(jax.tree.map(jnp.asarray, tuple(parts)))
     ]
     return [

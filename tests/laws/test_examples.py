@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from omegaconf.errors import InterpolationResolutionError
+from sparing import sparing
 
 from seqlab.build import build
 from seqlab.data.learned import KINDS, keep_learned
@@ -138,7 +139,7 @@ SHORT = ("task.max_length=5", "task.n_buckets=2")
 TINY = ("task=sentiment", "model/cell=rnn", "model.encoder.features=5", "model.inputs.features=3", "task.n_eval=7")
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["in memory", "streamed"])
+@pytest.fixture(scope="module", params=sparing([True, False], bool), ids=["in memory", "streamed"])
 def programs(request, compose):
     """Ten epochs and a half of seventeen steps, for two seeds."""
     parts = build(compose(*TINY, "trainer.batch_size=10", f"task.in_memory={request.param}", *SHORT))

@@ -132,7 +132,7 @@ def test_a_gru_is_rebuilt_from_what_it_hands_out(looked_at, reset):  # noqa: F81
 LONELY = {"in a Transformer": of_model("encoder_decoder", "model/encoder=transformer", LSTM_DECODER)}
 
 
-@pytest.mark.parametrize("name", sparing(DECODERS | LONELY, {"fixed", "context", "soft", "hard"}.__contains__))
+@pytest.mark.parametrize("name", sparing(DECODERS | LONELY, {"fixed", "context", "soft", "hard", *LONELY}.__contains__))
 def test_a_decoders_gates_equal_a_loop_by_hand_over_its_own_steps(looked_at, name):  # noqa: F811
     model, params_R, task, batch = looked_at((DECODERS | LONELY)[name])
     (batch, rows), params = padded(batch), at(params_R, 0)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hydra.errors import InstantiationException
 from kinds import CONF, LENGTHS, PADDED, VOCAB, B, build_node, draw, inputs_reading, kind_of
+from sparing import sparing
 
 from seqlab.models.classifier import Classifier
 from seqlab.models.tagger import Tagger
@@ -43,6 +44,12 @@ CASES += [
     for pool in names("model/pool")
 ]
 
+
+def is_spared(case):
+    """Inputs that a tagger has, too."""
+    return case[0] != "tagger" and case[1].startswith("model/inputs=") and case[1] != "model/inputs=token"
+
+
 TIED = ["model.tied=true", "model.inputs.features=5", f"model.n_outputs={VOCAB}"]
 CASES += [("tagger", *TIED)]
 
@@ -57,7 +64,7 @@ def with_run(make_run):
     return with_run
 
 
-@pytest.fixture(scope="module", params=CASES, ids=" ".join)
+@pytest.fixture(scope="module", params=sparing(CASES, is_spared), ids=" ".join)
 def case(request, with_run):
     """A model, its parameters, what it reads, and a jitted map to (logits, gradients)."""
     model, kind = build(*with_run(request.param))

@@ -169,6 +169,7 @@ def test_what_does_not_fit_is_refused(make_run, tmp_path):
     assert "the run is of a Tagger over LinearInputs" in refused(lambda: pretrained(str(vectors), V))
 
 
+@pytest.mark.slow
 def test_what_reads_from_both_ends_writes_nothing(compose, make_run, build_task):
     with pytest.raises(UserError, match="must not see: a BiLM reads from both ends: it cannot take one step at a time"):
         build(compose(*begin_with(make_run(*BILM))))

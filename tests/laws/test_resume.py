@@ -124,9 +124,8 @@ def test_cut_anywhere_and_resumed(parts, programs, uninterrupted, tmp_path, cuts
     assert_same(what_it_left(programs, tmp_path), uninterrupted)
 
 
-@pytest.mark.parametrize(
-    ("every", "steps"), [(6, [0, 6, 12, 18, 24, 30, 31]), pytest.param(None, [0, 31], marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("every", "steps"), [(6, [0, 6, 12, 18, 24, 30, 31]), (None, [0, 31])])
+@pytest.mark.slow
 def test_who_looks_on_changes_nothing_and_sees_the_same_when_resumed(
     parts, programs, uninterrupted, tmp_path, every, steps
 ):
@@ -172,7 +171,7 @@ def test_the_seconds_of_a_run_are_those_of_all_its_processes(parts, programs, tm
     assert first < seconds() < first + time.perf_counter() - again
 
 
-@pytest.mark.parametrize("sends", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("sends", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_asked_to_stop_saves_and_resumes(parts, programs, uninterrupted, tmp_path, sends):
     outcome = go(parts, programs, tmp_path, Cutter(4, sends))
     assert outcome.status == "interrupted"

@@ -19,7 +19,7 @@ RECURRENT = "model.encoder.n_layers=2 model.encoder.dropout=0.3 model.encoder.la
 MODELS = [
     f"model/cell=gru model.inputs.dropout=0.3 model.encoder.layer.recurrent_dropout=0.3 {RECURRENT}",
     f"model/cell=flax_gru model.dropout=0.3 {RECURRENT}",
-    "model/encoder=transformer model.encoder.dropout=0.3 model.encoder.mixer.dropout=0.3",
+    "model/encoder=transformer model.encoder.n_layers=1 model.encoder.dropout=0.3 model.encoder.mixer.dropout=0.3",
 ]
 
 

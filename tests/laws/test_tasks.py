@@ -14,6 +14,7 @@ from hydra.utils import instantiate
 from sparing import sparing
 
 from seqlab.evaluation.evaluate import finalise
+from seqlab.overrides import require_known_fields
 from seqlab.tasks.adding import Adding
 from seqlab.tasks.addition import Addition
 from seqlab.tasks.checks import check_batch
@@ -57,6 +58,11 @@ SPARED = {
     "pixels",
     "video_tagging",
     "series",
+    "addition",
+    "reverse_sequence",
+    "parity",
+    "ner",
+    "captioning",
 }
 every_task = pytest.mark.parametrize("task", sparing(NAMES, SPARED.__contains__), indirect=True)
 
@@ -86,6 +92,7 @@ def best_constant(task, batch):
 @pytest.mark.parametrize("name", NAMES)
 def test_yaml_composes_with_a_model_that_fits(compose, build_task, name):
     config = compose(f"task={name}")
+    require_known_fields(config)
     task = instantiate(config.task)
     assert task == build_task(name)
     assert ("pool" in config.model) == (task.target_per == "row")
