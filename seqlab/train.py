@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,15 @@ from seqlab.evaluation.baseline import measure_baseline
 from seqlab.evaluation.written import Written, keep_written, measure_written, print_written, writes_texts
 from seqlab.training.checkpoint import Checkpoints
 from seqlab.training.devices import start
-from seqlab.training.hosts import fetch, first_says, is_first, meet, require_same, telling_of_lost_hosts
+from seqlab.training.hosts import (
+    LostHosts,
+    fetch,
+    first_says,
+    is_first,
+    meet,
+    require_same,
+    telling_of_lost_hosts,
+)
 from seqlab.training.loggers.composite import Loggers
 from seqlab.training.loggers.console import ConsoleLogger
 from seqlab.training.loggers.jsonl import JsonlLogger, read_events
@@ -188,7 +197,8 @@ def _run(
         if is_first():
             write_summary(directory.summary_path, summary)
         logger.finish(summary["status"], summary)
-        checkpoints.close()
+        if not isinstance(sys.exception(), LostHosts):  # for whom a checkpoint in the making would wait
+            checkpoints.close()
         programs.close()
     return summary
 

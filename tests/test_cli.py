@@ -3,8 +3,10 @@
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -133,6 +135,9 @@ def test_user_error_inside_instantiate_is_told_in_one_sentence(command):
         (analyze.main, ["run=runs/empty", "analysis=gradients"], "empty holds no run"),
         (evaluate.main, [], "run has no value"),
         (evaluate.main, ["run=nowhere"], "nowhere holds no run"),
+        (evaluate.main, ["run=r", "optim.learning_rate=1"], "would change nothing: the run in r is trained already"),
+        (analyze.main, ["run=r", "schedule=cosine"], "schedule=cosine would change nothing"),
+        (generate.main, ["run=r", "trainer.steps=5"], "trainer.steps=5 would change nothing"),
         (generate.main, ["n=0"], "n is 0"),
         (report.main, [], "Of which runs?"),
         (report.main, ["runs/empty"], "empty holds no run"),
@@ -163,6 +168,16 @@ def test_interrupt_exits_with_130(command):
         code, out, _ = command(interrupt, *arguments)
         assert code == 130
         assert "job 1" not in out, "the sweep went on"
+
+
+def test_terminated_before_there_is_something_to_save_is_interrupted(command):
+    def terminate(config):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+
+    code, out, err = command(terminate)
+    assert (code, out, err) == (130, "", "Interrupted.\n")
+    assert not list(Path().iterdir())
 
 
 def test_failing_job_neither_stops_nor_hides_the_others(command):

@@ -66,6 +66,14 @@ def test_a_split_that_ended_early_keeps_its_last_event():
     assert _summarise(events)["final"]["validation"] == _summarise()["final"]["validation"]
 
 
+def test_training_that_went_on_after_the_last_evaluation_says_its_own_step(tmp_path):
+    assert "train/loss  " in _print(_summarise(), tmp_path)
+    later = Event(11, "train", {"loss": [0.25] * 3}, {}, 0.0)
+    shown = _print(_summarise([*_events(), later]), tmp_path)
+    (row,) = [line for line in shown.splitlines() if "train/loss" in line]
+    assert "train/loss (step 11)" in row and "0.25" in row and "final, step 10" in shown
+
+
 def test_a_resumed_run_tells_its_seconds_in_all_and_those_before(tmp_path):
     summary = _summarise(wall_seconds=61.25, earlier_seconds=20.5)
     assert (summary["wall_seconds"], summary["earlier_seconds"]) == (61.25, 20.5)

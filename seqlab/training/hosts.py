@@ -77,11 +77,15 @@ def join(hosts: Any) -> None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (for as long as the process lives)
 
 
+class LostHosts(UserError):
+    """Another host has ended, and nothing that waits for it can be done any more."""
+
+
 @contextlib.contextmanager
 def telling_of_lost_hosts(directory: Path) -> Iterator[None]:
     """Where a computation fails since another host has ended, say so, and end without waiting for that one.
 
-    Raises   UserError, which says how to go on with the run in `directory`.
+    Raises   LostHosts, which says how to go on with the run in `directory`.
     """
     try:
         yield
@@ -90,7 +94,7 @@ def telling_of_lost_hosts(directory: Path) -> Iterator[None]:
             raise
         # Before JAX's own farewell, which waits for all hosts and aborts the process.
         atexit.register(_end_alone)
-        raise UserError(
+        raise LostHosts(
             f"Another host of this run has ended: start all of them again with resume={directory}, and they go on "
             "from the last state that was saved"
         ) from error

@@ -142,7 +142,7 @@ def _tabulate(summary: dict[str, Any]) -> Table:
                 label = f"{split}/{name}"
                 chosen_by = " *" if label == summary["monitor"] else ""
                 at_best = format_measured(best.get(split, {}).get(name))
-                last = summary["final_train_step"]
+                last = summary.get("final_train_step")
                 elsewhere = f" (step {last})" if split == "train" and last != summary["final_step"] else ""
                 row = [label + chosen_by + elsewhere, format_measured(named[name]), at_best]
                 if baseline is not None:

@@ -36,7 +36,9 @@ def build(encoder):
     return model, jax.jit(partial(model.init, train=False))(jax.random.key(0), IDS, LENGTHS)
 
 
-@pytest.mark.parametrize("encoder", sparing((STACK, TRANSFORMER), TRANSFORMER.__eq__), ids=("stack", "transformer"))
+@pytest.mark.parametrize(
+    "encoder", sparing((STACK, TRANSFORMER), lambda encoder: encoder is TRANSFORMER), ids=("stack", "transformer")
+)
 def test_forward_sees_nothing_ahead_and_backward_nothing_behind(encoder):
     model, variables = build(encoder)
     run = jax.jit(lambda ids: model.apply(variables, ids, LENGTHS, train=False))
