@@ -13,7 +13,7 @@ from rich.table import Table
 from seqlab.analysis.examples import describe_examples, print_examples
 from seqlab.cli import run_command
 from seqlab.evaluation.evaluate import finalise
-from seqlab.evaluation.written import keep_written, measure_written, print_written, writes_texts
+from seqlab.evaluation.written import leave_written
 from seqlab.files import to_json, write_whole
 from seqlab.restore import restore
 from seqlab.training.devices import start
@@ -47,12 +47,8 @@ def evaluate(config: DictConfig) -> float:
         "seeds": parts.seeds,
         "measured": measured,
     }
-    if writes_texts(parts.task):
-        written = measure_written(
-            parts.task, parts.sets, parts.model, state.eval_params, parts.settings.eval_batch_size
-        )
-        keep_written(written.rows, path.with_suffix(".written.jsonl"))
-        print_written(written.rows)
+    given = parts.task, parts.sets, parts.model, state.eval_params, parts.settings.eval_batch_size
+    if (written := leave_written(*given, path.with_suffix(".written.jsonl"))) is not None:
         record["written"] = written.scores
     write_whole(path, to_json(record, indent=2) + "\n")
     _print(record, path)

@@ -1,7 +1,6 @@
 """Train: `python -m seqlab.train +experiment=copy_task`. See `--help`."""
 
 import contextlib
-import logging
 import sys
 import time
 from pathlib import Path
@@ -16,14 +15,14 @@ from omegaconf import DictConfig, OmegaConf
 from seqlab.analysis.config_tree import print_config
 from seqlab.analysis.examples import describe_examples, print_examples
 from seqlab.analysis.figures import plot_learning_curves
-from seqlab.analysis.findings import Analysis, Findings, replicas
-from seqlab.analysis.samples import keep_samples, take_samples
+from seqlab.analysis.findings import Analysis, Findings
+from seqlab.analysis.samples import leave_samples
 from seqlab.analysis.watch import Watch, look_first
 from seqlab.build import Parts, build, build_analyses, build_loggers
 from seqlab.cli import FAILED_OBJECTIVE, run_command
 from seqlab.data.learned import keep_learned
 from seqlab.evaluation.baseline import measure_baseline
-from seqlab.evaluation.written import Written, keep_written, measure_written, print_written, writes_texts
+from seqlab.evaluation.written import leave_written
 from seqlab.training.checkpoint import Checkpoints
 from seqlab.training.devices import start
 from seqlab.training.hosts import (
@@ -45,9 +44,7 @@ from seqlab.training.programs import Programs
 from seqlab.training.run_directory import ENDED, RunDirectory, name_run, open_run_directory
 from seqlab.training.state import State
 from seqlab.training.summary import print_summary, summarise, write_summary
-from seqlab.types import Exhibit, Logger, Params, Run, UserError, require
-
-_log = logging.getLogger(__name__)
+from seqlab.types import Exhibit, Logger, Run, UserError, require
 
 
 def train(config: DictConfig) -> float:
@@ -166,8 +163,12 @@ def _run(
         def sum_up() -> dict[str, Any]:
             written = None
             if params_R is not None:
-                written = _write(parts, params_R, directory)
-                _show_samples(parts, params_R, written, progress, outcome.step, directory, logger)
+                given = parts.task, parts.sets, parts.model, params_R
+                written = leave_written(*given, settings.eval_batch_size, directory.written_path)
+                said_by = progress.best_step, parts.seeds[0]
+                tables = leave_samples(*given, written and written.rows, directory.samples_path, *said_by)
+                if tables is not None:
+                    logger.show(Exhibit(outcome.step, "samples", directory.samples_path, tables=tables))
             summary = summarise(
                 read_events(directory.metrics_path),
                 status=outcome.status,
@@ -201,38 +202,6 @@ def _run(
             checkpoints.close()
         programs.close()
     return summary
-
-
-def _write(parts: Parts, params_R: Params, directory: RunDirectory) -> Written | None:
-    """Let the best state write the texts that the task asks for, as `seqlab.evaluate` will; None of other tasks."""
-    if not writes_texts(parts.task):
-        return None
-    written = measure_written(parts.task, parts.sets, parts.model, params_R, parts.settings.eval_batch_size)
-    keep_written(written.rows, directory.written_path)
-    print_written(written.rows)
-    return written
-
-
-def _show_samples(
-    parts: Parts,
-    params_R: Params,
-    written: Written | None,
-    progress: Progress,
-    step: int,
-    directory: RunDirectory,
-    logger: Loggers,
-) -> None:
-    """Keep and show a few rows that the first replica of the best state says; a run is whole without them."""
-    rows = None if written is None else written.rows
-    try:
-        tables = take_samples(parts.task, parts.sets, parts.model, replicas(params_R)[0], rows)
-    except Exception as error:
-        told = f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
-        _log.warning("There are no samples of what the model says (%s)", told)
-        return
-    path = directory.samples_path
-    keep_samples(tables, path, progress.best_step, parts.seeds[0])
-    logger.show(Exhibit(step, "samples", path, tables=tables))
 
 
 def _watched_set(parts: Parts) -> str:

@@ -1,6 +1,7 @@
 """What all tests share: four CPU devices, so that every mesh can be tried, and configs composed from conf/."""
 
 import functools
+import logging
 import os
 from pathlib import Path
 
@@ -29,7 +30,10 @@ CONF = Path(__file__).parents[1] / "conf"
 # takes a third of the time. Command lines that a test starts inherit it.
 os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 jax.config.update("jax_disable_most_optimizations", True)
+# Four are more than many machines have, which is worth a warning elsewhere.
+logging.disable(logging.WARNING)
 start(4)
+logging.disable(logging.NOTSET)
 
 
 @pytest.fixture(scope="module")

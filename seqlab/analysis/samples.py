@@ -1,6 +1,7 @@
 """A few rows of what a model reads, should say and says, to be read by people."""
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import flax.linen as nn
 import jax
 import numpy as np
 
-from seqlab.analysis.findings import first_rows
+from seqlab.analysis.findings import first_rows, replicas
 from seqlab.analysis.tokens import input_tokens, show
 from seqlab.decoding.generate import generate
 from seqlab.decoding.sampling import Sampling
@@ -16,9 +17,31 @@ from seqlab.evaluation.written import write_texts
 from seqlab.files import to_json, write_whole
 from seqlab.types import Batch, Exhibit, Params, Table, Task, model_arguments
 
+_log = logging.getLogger(__name__)
 N_ROWS = 8
 N_CHARACTERS, N_NUMBERS = 300, 16
 N_PROMPTS, N_PROMPT_TOKENS, N_TOKENS, TEMPERATURE = 3, 32, 128, 0.8
+
+
+def leave_samples(
+    task: Task,
+    sets: dict[str, Batch],
+    model: nn.Module,
+    params_R: Params,
+    written: list[dict[str, Any]] | None,
+    path: Path,
+    step: int | None,
+    seed: int,
+) -> dict[str, Table] | None:
+    """Keep in `path` what the first replica says of a few rows, as `take_samples`; a run is whole without: None."""
+    try:
+        tables = take_samples(task, sets, model, replicas(params_R)[0], written)
+    except Exception as error:
+        told = f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
+        _log.warning("There are no samples of what the model says (%s)", told)
+        return None
+    keep_samples(tables, path, step, seed)
+    return tables
 
 
 def take_samples(

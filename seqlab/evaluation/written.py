@@ -54,6 +54,18 @@ def writes_texts(task: Task) -> TypeGuard[WritingTask]:
     return hasattr(task, "score_written")
 
 
+def leave_written(
+    task: Task, sets: dict[str, Batch], model: nn.Module, params_R: Params, batch_size: int, path: Path
+) -> Written | None:
+    """Let each replica write, as `measure_written`; keep it in `path` and show the first texts; None of other tasks."""
+    if not writes_texts(task):
+        return None
+    written = measure_written(task, sets, model, params_R, batch_size)
+    keep_written(written.rows, path)
+    print_written(written.rows)
+    return written
+
+
 def measure_written(
     task: WritingTask, sets: dict[str, Batch], model: nn.Module, params_R: Params, batch_size: int
 ) -> Written:
