@@ -181,5 +181,5 @@ def require_vocabulary(model: nn.Module, task: Task) -> None:
     require(
         not hasattr(inputs, "vocabulary") or inputs.vocabulary == getattr(task, "vocabulary", None),
         "The text of this task has another vocabulary than that with which the run of model.inputs.run was trained: "
-        "look at task",
+        "take it over with task.learned_from=RUN, and of its own kind",
     )

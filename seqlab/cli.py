@@ -10,12 +10,10 @@ import hashlib
 import os
 import platform
 import re
-import signal
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import hydra
@@ -49,6 +47,7 @@ from seqlab.overrides import (
     require_wellformed,
     stored_overrides,
 )
+from seqlab.training.stopping import hear_signals
 from seqlab.types import UserError, require
 
 Job = Callable[[DictConfig], float]
@@ -66,38 +65,47 @@ def run_command(job: Job, config_name: str = "config", run_key: str = "resume") 
     """
     # Hydra then raises its errors instead of printing them and exiting.
     os.environ["HYDRA_FULL_ERROR"] = "1"
+    SweepTable.directory = None
     overrides = get_args(sys.argv[1:]).overrides
     try:
-        # Whoever ends a process without asking twice finds what Ctrl-C leaves.
-        signal.signal(signal.SIGTERM, _interrupt)
+        hear_signals()
         require_wellformed(overrides)
-        sys.argv[1:] = _go_back(sys.argv[1:], run_key)
+        # A debug choice shrinks whatever else is chosen, wherever it stands.
+        sys.argv[1:] = sorted(_go_back(sys.argv[1:], run_key), key=lambda told: told.startswith("+debug="))
         overrides = get_args(sys.argv[1:]).overrides
         hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(_at_the_door(job))()
     except KeyboardInterrupt:
+        if SweepTable.directory is not None:
+            print_run_table(collect(SweepTable.directory))
         print("Interrupted.", file=sys.stderr)
         sys.exit(130)
+    except BrokenPipeError:
+        # Whoever read what we print has had enough; at the exit Python would complain of what is still to be printed.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
     except (UserError, HydraException, OmegaConfBaseException, OSError) as error:
         sentence = _explain(error) or _explain_composition(error, config_name, overrides)
         if sentence is None:
             raise
+        if SweepTable.directory is not None:
+            _remove_unused(SweepTable.directory)
         print(sentence, file=sys.stderr)
         sys.exit(2)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 class SweepTable(Callback):
     """At the end of a sweep: one table over its jobs, and a non-zero exit when one of them failed."""
 
+    directory: Path | None = None
+    """That of the sweep that goes on."""
+
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        SweepTable.directory = Path(config.hydra.sweep.dir).absolute()
         for file in Path(config.hydra.sweep.dir).glob("failed_*.txt"):
             file.unlink()
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        sweep_dir = Path(config.hydra.sweep.dir)
+        sweep_dir, SweepTable.directory = Path(config.hydra.sweep.dir), None
         rows = collect(sweep_dir)
         n_not_done = print_run_table(rows)
         # A job that was refused because its directory holds another run is known by its note alone.
@@ -158,6 +166,14 @@ def _at_the_door(job: Job) -> Job:
                 _remove_empty(directory)
 
     return guarded
+
+
+def _remove_unused(sweep_dir: Path) -> None:
+    """Take away the directory of a sweep of which no job has begun: Hydra's record of it is all that it holds."""
+    record = sweep_dir / "multirun.yaml"
+    if list(sweep_dir.glob("*")) == [record]:
+        record.unlink()
+        _remove_empty(sweep_dir)
 
 
 def _remove_empty(directory: Path) -> None:

@@ -132,6 +132,9 @@ def _find_pictures(name: str, source: Any) -> list[Path]:
 
 def _ask_after_text(task: Any, prompt: Any, source: Any) -> Request:
     name = type(task).__name__
+    vocabulary = getattr(task, "vocabulary", None)
+    if not hasattr(task, "encode_source") and not isinstance(vocabulary, Vocabulary):
+        raise UserError(f"{name} has no vocabulary to write with: train task=char_lm")
     for given in (prompt, source):
         picture = isinstance(given, str) and is_picture(Path(given)) and os.path.isfile(given)
         require(not picture, f"{given} is a picture, but {name} reads text: train task=captioning for pictures")
@@ -141,9 +144,7 @@ def _ask_after_text(task: Any, prompt: Any, source: Any) -> Request:
         text = _text("source", source)
         longest = jax.eval_shape(lambda: task.sample(jax.random.key(0), 1)).targets.shape[1]
         return Request(task.encode_source(text), "", task.decode_target, task.eos, 0.0, longest)
-    vocabulary = getattr(task, "vocabulary", None)
-    if not isinstance(vocabulary, Vocabulary):
-        raise UserError(f"{name} has no vocabulary to write with: train task=char_lm")
+    assert isinstance(vocabulary, Vocabulary)
     goes_on = task.vocab_size == task.n_outputs == vocabulary.size
     require(goes_on, f"{name} does not say which token comes next alone: train task=char_lm")
     require(source is None, f"{name} goes on from a prompt and answers no source: write prompt=... instead")

@@ -190,6 +190,10 @@ def _run(
             return summary
 
         summary = first_says(sum_up)
+    except KeyboardInterrupt:
+        summary = {"status": "interrupted", "message": "before the first step, or after the last"}
+        print_summary(summary, directory.path)
+        raise
     except BaseException as error:
         told = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
         summary = {"status": "failed", "message": told}

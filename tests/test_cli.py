@@ -1,5 +1,6 @@
 """The door of the command lines: what a mistake is told, which exit code it gets, and how one goes back to a run."""
 
+import gc
 import json
 import math
 import os
@@ -178,6 +179,57 @@ def test_terminated_before_there_is_something_to_save_is_interrupted(command):
     code, out, err = command(terminate)
     assert (code, out, err) == (130, "", "Interrupted.\n")
     assert not list(Path().iterdir())
+
+
+def test_what_interrupts_a_callback_of_the_garbage_collector_is_not_lost(command, monkeypatch):
+    def interrupted_while_collecting(config):
+        def _xla_gc_callback(phase, info):  # as JAX calls its own
+            gc.callbacks.remove(_xla_gc_callback)
+            signal.raise_signal(signal.SIGINT)
+
+        gc.callbacks.append(_xla_gc_callback)
+        gc.collect()
+        time.sleep(60)
+
+    assert command(interrupted_while_collecting)[0] == 130
+
+
+def test_a_refused_sweep_leaves_nothing(command):
+    code, _, err = command(unreachable, "-m", "model/cell=lstm,gruu")
+    assert code == 2 and "there is no gruu in model/cell" in err
+    assert not list(Path().iterdir())
+
+
+def test_an_interrupted_sweep_shows_what_is_done(command):
+    def interrupted_at_5(config):
+        if config.seed == 5:
+            raise KeyboardInterrupt
+        return keep(config)
+
+    code, out, err = command(interrupted_at_5, "-m", "seed=3,5,7", "hydra.sweep.dir=sweep")
+    assert code == 130 and err.endswith("Interrupted.\n")
+    assert "completed" in out and "job 2" not in out
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_debug_choice_shrinks_an_experiment_wherever_it_stands(command, order):
+    def tell(config):
+        print("steps", config.trainer.steps)
+        return 0.0
+
+    code, out, _ = command(tell, *["+experiment=copy_task", "+debug=tiny"][::order])
+    assert code == 0 and "steps 6\n" in out
+
+
+@pytest.mark.slow
+def test_who_reads_no_further_is_not_told_so(tmp_path):
+    read = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m seqlab.train --help | head -1; exit ${{PIPESTATUS[0]}}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert (read.returncode, read.stderr) == (141, "") and read.stdout.count("\n") == 1
 
 
 def test_failing_job_neither_stops_nor_hides_the_others(command):

@@ -238,6 +238,15 @@ def test_a_directory_is_never_shared(tmp_path, monkeypatch, locks):
             opened[0].close()
 
 
+def test_a_claim_of_which_nothing_came_is_taken_back(tmp_path):
+    with open_run_directory(tmp_path / "run", CONFIG, [], resume="auto") as directory:
+        (directory.checkpoints_path / "latest").mkdir(parents=True)
+    assert not list((tmp_path / "run").iterdir())
+    with open_run_directory(tmp_path / "run", CONFIG, [], resume="auto") as directory:
+        directory.record()
+    assert (tmp_path / "run/overrides.yaml").exists() and (tmp_path / "run/config.yaml").exists()
+
+
 def test_a_second_live_process_is_refused_and_a_dead_one_is_not_in_the_way(tmp_path):
     program = (
         "import os, sys; from pathlib import Path; from seqlab.training.run_directory import open_run_directory\n"

@@ -154,11 +154,30 @@ def test_a_mistake_in_a_record_names_its_file_and_line(tmp_path):
         (tmp_path / f"{name}.csv").write_text(f"text,label{lines}", encoding="utf-8")
     source = LabelledText(*(str(tmp_path / f"{name}.csv") for name in SPLITS))
     for n_eval in (None, 3):
-        told = r"validation\.csv, line 7, has the label 'c', which no training record has \(nearest: "
+        told = r"validation\.csv, line 7, has the label 'c', which no training record has\.$"
         with pytest.raises(UserError, match=told):
             TextClassification(source, n_eval=n_eval)
     assert TextClassification(source, n_eval=2).classes.size == 2
     assert place([{}, {}], 1, "test") == "Record 1 of test"
+
+
+def test_a_text_that_is_none_is_refused_with_its_place(tmp_path):
+    for value, told in (
+        ("3", r"^.*text\.jsonl, line 2, has the text 3; expected a text in quotes\.$"),
+        ("[1]", r"^.*text\.jsonl, line 2, has the text \[1\]; expected"),
+        ("null", r"^.*text\.jsonl, line 2, has nothing for text, which line 1 has\.$"),
+    ):
+        lines = ['{"text": "so", "label": "a"}', f'{{"text": {value}, "label": "b"}}']
+        (tmp_path / "text.jsonl").write_text("\n".join(lines * 9), encoding="utf-8")
+        refused(lambda: TextClassification(LabelledText(str(tmp_path / "text.jsonl"))), told)
+    (tmp_path / "text.jsonl").write_text('{"text": null, "label": "a"}\n', encoding="utf-8")
+    refused(lambda: LabelledText(str(tmp_path / "text.jsonl")).records(), r"line 1, has nothing for text\.$")
+
+
+def test_a_column_that_is_missing_is_told_with_the_file(tmp_path):
+    (tmp_path / "my.csv").write_text("text,stars\n" + "so,1\nno,2\n" * 9, encoding="utf-8")
+    told = r"the source gives text, stars in .*my\.csv, line 2: say which one is label"
+    refused(lambda: TextClassification(LabelledText(str(tmp_path / "my.csv"))), told)
 
 
 def test_the_fields_that_a_task_reads_must_be_there():

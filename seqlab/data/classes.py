@@ -27,11 +27,8 @@ class Classes:
 
     @classmethod
     def fit(cls, train_labels: Iterable[Any]) -> "Classes":
-        """The classes of training labels.
-
-        Raises   UserError for a label that is neither a name nor a whole number.
-        """
-        names = sorted({_name(label) for label in train_labels})
+        """The classes of training labels, which are names or whole numbers."""
+        names = sorted({str(label) for label in train_labels})
         values = [_number(name) for name in names]
         if not any(math.isnan(value) for value in values):
             names = [name for _, name in sorted(zip(values, names, strict=True))]
@@ -48,11 +45,10 @@ class Classes:
         """
         for i, label in enumerate(labels):
             if str(label) not in self._numbers:
-                near = difflib.get_close_matches(str(label), self.names, n=1, cutoff=0.0)
-                raise UserError(
-                    f"{where(i)} has the label {str(label)!r}, which no training record has "
-                    f"(nearest: {near[0] if near else 'none'})."
-                )
+                require_label(label, where(i))
+                near = difflib.get_close_matches(str(label), self.names, n=1)
+                hint = f" (nearest: {near[0]})" if near else ""
+                raise UserError(f"{where(i)} has the label {str(label)!r}, which no training record has{hint}.")
         return np.array([self._numbers[str(label)] for label in labels], np.int32)
 
     def encode_steps(self, labels: Sequence[Any], where: str) -> np.ndarray:
@@ -84,11 +80,12 @@ class Classes:
             raise UserError(f"The classes {path} cannot be read: they are damaged.") from error
 
 
-def _name(label: Any) -> str:
+def require_label(label: Any, where: str) -> None:
+    """Refuse a label that is neither a name nor a whole number; `where` begins the sentence."""
     whole = isinstance(label, int | np.integer | bool | np.bool_)
     named = isinstance(label, str) and bool(label.strip())
-    require(whole or named, f"A label of train is {label!r}; expected a name or a whole number.")
-    return str(label)
+    told = label.item() if isinstance(label, np.generic) else label
+    require(whole or named, f"{where} has the label {told!r}; expected a name or a whole number.")
 
 
 def _number(name: str) -> float:

@@ -2,12 +2,12 @@
 
 import difflib
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
 
-from seqlab.types import require
+from seqlab.types import UserError, require
 
 Record = Mapping[str, Any]
 Records = Sequence[Record]
@@ -19,6 +19,18 @@ def place(records: Records, i: int, split: str) -> str:
     """Where the record at i was read: a file and its line, if the source knows; the beginning of a sentence."""
     where = getattr(records, "where", None)
     return (where and where(i)) or f"Record {i} of {split}"
+
+
+def read_texts(records: Records, field: str, split: str) -> Iterator[str]:
+    """The texts that stand in a field.
+
+    Raises   UserError for what is no text, as a number in a file of JSON.
+    """
+    for i, record in enumerate(records):
+        text = record[field]
+        if not isinstance(text, str):
+            raise UserError(f"{place(records, i, split)} has the {field} {text!r}; expected a text in quotes.")
+        yield text
 
 
 def at_line(file: Any, lines: Sequence[int], i: int) -> str:
@@ -121,11 +133,12 @@ def require_fields(owner: str, records: Mapping[str, Records], fields: Iterable[
     fields = list(fields)
     for split, of_split in records.items():
         require(len(of_split) > 0, f"{owner} reads {split}, but the source gives no record for it.")
-        given = list(of_split[0])
+        given, where = list(of_split[0]), _where_of(of_split, (0,), 0)
+        at = f" in {where.rstrip(',')}" if where else ""
         for field in fields:
             require(
                 field in given,
-                f"{owner} reads the fields {', '.join(fields)}; the source gives {', '.join(given)}"
+                f"{owner} reads the fields {', '.join(fields)}; the source gives {', '.join(given)}{at}"
                 f"{_nearest(field, given)}: say which one is {field} in task.source.fields.",
             )
 

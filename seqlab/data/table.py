@@ -88,7 +88,8 @@ def _read_objects(file: Path, fields: Mapping[str, str] | None) -> Records:
         if not columns:
             start, columns = line, name_fields(f"{where},", list(node), fields)
         missing = [column for column in columns.values() if node.get(column) is None]
-        require(not missing, f"{where}, has nothing for {', '.join(missing)}, which line {start} has.")
+        first = "" if line == start else f", which line {start} has"
+        require(not missing, f"{where}, has nothing for {', '.join(missing)}{first}.")
         records.append({field: node[column] for field, column in columns.items()})
         lines.append(line)
     require(bool(records), f"The table {file} is empty.")

@@ -24,6 +24,10 @@ def pad(model: nn.Module, prompts: Sequence[np.ndarray], n_tokens: int) -> tuple
     longest = max(n_steps(prompt) for prompt in prompts)
     room = model.room(longest)
     require(
+        room is None or room > 0 or not longest,
+        f"{longest} tokens to go on from leave the model no room for another (max_length)",
+    )
+    require(
         room is None or n_tokens <= room,
         f"{n_tokens} tokens are to follow {longest or 'a picture'}, but the model has room for {max(room or 0, 0)} "
         "there (max_length)",

@@ -13,7 +13,7 @@ from seqlab.nn.dropout import dropout_mask
 from seqlab.nn.masks import Sight
 from seqlab.nn.scores import ScaledDot, scaled_dot
 from seqlab.nn.soft_average import key_products, soft_average, stretches
-from seqlab.types import Array
+from seqlab.types import Array, require
 
 Score = Callable[[Array, Array], Array]
 Bias = Callable[[Array, Array], Array | None]
@@ -79,7 +79,7 @@ def attend(
 
     Shapes   q_BTHK, k_BSGK, v_BSGK with G key heads, a divisor of H -> y_BTHK, weights_BHTS or None;
              bias: positions (t_BT, s_BS) -> bias_BHTS, where B may be 1.
-    Raises   UserError for an unknown implementation.
+    Raises   UserError for an unknown implementation, and for cudnn where there is no GPU.
     Source   Vaswani et al. 2017, arXiv:1706.03762, eq. 1; shared key heads: Ainslie et al. 2023, arXiv:2305.13245;
              chunks: Rabe & Staats 2021, arXiv:2112.05682, which chunks the keys too.
     """
@@ -94,6 +94,10 @@ def attend(
         else:
             implementation = "blocks" if q_BTHK.shape[1] > 1 else "plain"
     if implementation == "cudnn":
+        platform = jax.default_backend()
+        require(
+            platform == "gpu", f"implementation=cudnn is for NVIDIA's GPUs, but this is a {platform}: leave it at auto"
+        )
         return _cudnn(q_BTHK, k_BSGK, v_BSGK, sight, bias), None
 
     n_queries_a_key = q_BTHK.shape[2] // k_BSGK.shape[2]

@@ -13,7 +13,7 @@ from jax import lax
 from seqlab.data.padding import pad_rows
 from seqlab.data.picture_files import read_like
 from seqlab.data.pictures import read_picture, read_pictures
-from seqlab.data.records import Records, place
+from seqlab.data.records import Records, place, read_texts
 from seqlab.data.vocabulary import Vocabulary
 from seqlab.tasks.checks import require_token_sizes
 from seqlab.tasks.over_examples import Encoded
@@ -67,7 +67,7 @@ class Captioning(Writing):
     @functools.cached_property
     def target_vocabulary(self) -> Vocabulary:
         def fit() -> Vocabulary:
-            texts = (record["text"] for record in self.records["train"])
+            texts = read_texts(self.records["train"], "text", "train")
             return Vocabulary.fit("word", texts, self.max_size, min_count=self.min_count, specials=[EOS])
 
         return self.learn("target_vocabulary", fit)
@@ -78,7 +78,7 @@ class Captioning(Writing):
 
     def encode(self, records: Records, split: str) -> Encoded:
         image_BHWC = np.stack(read_pictures(records, "image", split, self.first))
-        texts = [self.encode_target(record["text"]) for record in records]
+        texts = [self.encode_target(text) for text in read_texts(records, "text", split)]
         targets = pad_rows(texts, self.max_target_length)
         return Encoded.of(image_BHWC, None, targets.rows_BT, targets.told_BT.astype(float), targets.n_cut)
 

@@ -2,14 +2,14 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from seqlab.data.classes import Classes
+from seqlab.data.classes import Classes, require_label
 from seqlab.data.padding import Padded, pad_rows
 from seqlab.data.records import Records, place
 from seqlab.tasks import objectives
@@ -34,8 +34,14 @@ class Classification(OverExamples):
 
     @functools.cached_property
     def classes(self) -> Classes:
-        records = self.records["train"]
-        classes = self.learn("classes", lambda: Classes.fit(label for r in records for label in self.labels_of(r)))
+        def train_labels() -> Iterator[Any]:
+            records = self.records["train"]
+            for i, record in enumerate(records):
+                for label in self.labels_of(record):
+                    require_label(label, place(records, i, "train"))
+                    yield label
+
+        classes = self.learn("classes", lambda: Classes.fit(train_labels()))
         require(classes.size >= 2, f"{self.owner} has one class alone, {classes.names[0]!r}; expected two or more.")
         return classes
 

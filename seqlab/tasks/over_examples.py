@@ -15,7 +15,7 @@ from seqlab.data.padding import fill_batch
 from seqlab.data.records import Records, require_fields
 from seqlab.data.stream import stream_batches
 from seqlab.tasks.checks import require_size
-from seqlab.types import Array, Batch
+from seqlab.types import Array, Batch, require
 
 
 class Source(Protocol):
@@ -79,6 +79,10 @@ class OverExamples:
             require_size(self.owner, "n_eval", self.n_eval, 1)
         if self.n_workers is not None:
             require_size(self.owner, "n_workers", self.n_workers, 1)
+            require(
+                not self.in_memory,
+                f"{self.owner} has n_workers {self.n_workers}, who read what is streamed: give in_memory=false too.",
+            )
         require_fields(self.owner, self.records, self.fields)
         self.examples()  # Whatever is wrong with the data is refused at the door.
 

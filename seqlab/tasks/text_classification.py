@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from seqlab.data.padding import pad_rows
-from seqlab.data.records import Records
+from seqlab.data.records import Records, read_texts
 from seqlab.data.vocabulary import Vocabulary, require_kind
 from seqlab.nn.masks import valid_mask
 from seqlab.tasks.checks import require_token_sizes
@@ -55,7 +55,7 @@ class TextClassification(Classification):
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:
         def fit() -> Vocabulary:
-            texts = (record["text"] for record in self.records["train"])
+            texts = read_texts(self.records["train"], "text", "train")
             words = self.kind == "word"
             return Vocabulary.fit(
                 self.kind, texts, self.max_size, min_count=self.min_count, lower=self.lower, spaces=not words
@@ -74,7 +74,7 @@ class TextClassification(Classification):
         return self.vocabulary.size
 
     def encode(self, records: Records, split: str) -> Encoded:
-        ids = [self.vocabulary.encode(record["text"]) for record in records]
+        ids = [self.vocabulary.encode(text) for text in read_texts(records, "text", split)]
         ids_BT, lengths_B, n_cut = pad_rows(ids, self.max_length)
         return Encoded.of(ids_BT, lengths_B, self.encode_label(records, split), np.ones(len(records)), n_cut)
 

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from seqlab.data.padding import pad_rows
-from seqlab.data.records import Records
+from seqlab.data.records import Records, read_texts
 from seqlab.data.vocabulary import Vocabulary, require_kind
 from seqlab.tasks.checks import require_token_sizes
 from seqlab.tasks.over_examples import Encoded
@@ -72,8 +72,8 @@ class Translation(Writing):
         return self.max_length, self.max_target_length
 
     def encode(self, records: Records, split: str) -> Encoded:
-        sources = [self.encode_source(record["source"]) for record in records]
-        targets = [self.encode_target(record["target"]) for record in records]
+        sources = [self.encode_source(text) for text in read_texts(records, "source", split)]
+        targets = [self.encode_target(text) for text in read_texts(records, "target", split)]
         ids_BS, lengths_B, _ = pad_rows(sources, self.max_length)
         padded = pad_rows(targets, self.max_target_length)
         n_cut = sum(
@@ -101,7 +101,7 @@ class Translation(Writing):
         return self.texts(split)["source"]
 
     def _fit(self, field: str, *, spaces: bool, specials: Sequence[str] = ()) -> Vocabulary:
-        texts = (record[field] for record in self.records["train"])
+        texts = read_texts(self.records["train"], field, "train")
         return Vocabulary.fit(
             self.kind, texts, self.max_size, min_count=self.min_count, spaces=spaces, specials=specials
         )

@@ -81,7 +81,7 @@ def make_mesh(devices: list[jax.Device], n_replicas: int, rows: int) -> Mesh:
     replica = gcd(n_replicas, n_devices),  data = gcd(rows, n_devices / replica)
 
     `rows` is what one device pass handles together: the batch, or the micro-batch when gradients are accumulated.
-    Devices that divide neither are left idle, as many on each host.
+    Devices that divide neither are left idle, as many on each host, with a warning.
 
     Raises   UserError where a host would have nothing to do.
     """
@@ -93,6 +93,9 @@ def make_mesh(devices: list[jax.Device], n_replicas: int, rows: int) -> Mesh:
         f"{n_hosts} hosts cannot share {rows} rows, the batch or micro-batch, of {n_replicas} replicas evenly: choose "
         f"a trainer.batch_size that {n_hosts} divides",
     )
+    if n_used < len(devices):
+        told = "%d of %d devices have nothing to do: neither %d replicas nor the %d rows of a batch divide among more"
+        _log.warning(told, len(devices) - n_used, len(devices), n_replicas, rows)
     used = np.array(_first_of_each_host(devices, n_used // n_hosts))
     return Mesh(used.reshape(n_replica_shards, n_data_shards), AXES)
 

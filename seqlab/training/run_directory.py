@@ -6,6 +6,7 @@ import fnmatch
 import importlib.metadata
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,7 @@ class RunDirectory:
         self.samples_path = path / "samples.jsonl"
         self.is_completed = False  # Whether an earlier process brought the run to the end that its config sets.
         self._lock = -1
+        self._is_new = False  # Whether nothing but the claim is here.
         self._config, self._overrides = config, overrides
         self.environment: dict[str, Any] = {}  # What this process started with, once it is recorded.
         self._environments: list[dict[str, Any]] = []
@@ -73,6 +75,7 @@ class RunDirectory:
 
         To be called once all that is there has been read: until then a refusal leaves a run as it was.
         """
+        self._is_new = False
         self.environment = _describe_environment()
         environments = [*self._environments, self.environment]
         try:
@@ -118,6 +121,7 @@ class RunDirectory:
                     file.write(_to_yaml(config))
             except FileExistsError as error:
                 raise UserError(f"The run directory {path} is in use by another process") from error
+            self._is_new = True
             return False
         require(resume != "never", f"{path} already holds a run, and resume=never starts only new ones")
         stored = read_config(path)
@@ -129,7 +133,11 @@ class RunDirectory:
         return ended and all(was.get(key) == now.get(key) for key in THE_END)
 
     def close(self) -> None:
-        """Let go of the directory."""
+        """Let go of the directory; where nothing has been recorded, take the claim back."""
+        if self._is_new:
+            shutil.rmtree(self.checkpoints_path, ignore_errors=True)
+            for name in ("config.yaml", ".lock"):
+                (self.path / name).unlink(missing_ok=True)
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1

@@ -1,8 +1,25 @@
-"""Being asked to stop: SIGTERM and Ctrl-C end a run at the next step boundary."""
+"""Being asked to stop: Ctrl-C and SIGTERM end a run at the next step boundary, and any other command at once."""
 
+import os
 import signal
 import threading
+import traceback
 from types import FrameType, TracebackType
+
+
+def hear_signals() -> None:
+    """Let SIGTERM raise KeyboardInterrupt, as Ctrl-C does, from now on."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # A shell's background job ignores it.
+        signal.signal(signal.SIGINT, _interrupt)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    # What is raised in a callback of the garbage collector, where JAX has one, is lost: come again.
+    if any(caller.f_code.co_name == "_xla_gc_callback" for caller, _ in traceback.walk_stack(frame)):
+        threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
+        return
+    raise KeyboardInterrupt
 
 
 class StopRequest:

@@ -152,6 +152,14 @@ def test_a_query_that_sees_nothing_gets_zeros_and_gives_none(dtype):
         assert not np.any(attend(q, k, v, nothing, implementation=implementation)[0])
 
 
+@pytest.mark.skipif(jax.default_backend() == "gpu", reason="there is a GPU here")
+def test_cudnn_is_refused_where_there_is_no_gpu():
+    with pytest.raises(
+        UserError, match="implementation=cudnn is for NVIDIA's GPUs, but this is a cpu: leave it at auto"
+    ):
+        attend(*draw(), look(), implementation="cudnn")
+
+
 def test_the_softmax_is_in_float32_in_every_dtype():
     """In bfloat16 256 + 1 is 256; weights over 512 equal keys still sum to one."""
     weights = masked_softmax(jnp.zeros((1, 1, 1, 512), jnp.bfloat16), jnp.ones((1, 1, 512), bool))

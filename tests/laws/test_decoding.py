@@ -187,7 +187,7 @@ def test_tokens_are_drawn_with_their_probabilities():
         ({"n_tokens": 0}, "tokens to draw is 0"),
         ({"n_tokens": 2.5}, "tokens to draw is 2.5"),
         ({"n_tokens": ROOM}, f"{ROOM} tokens are to follow 5, but the model has room for {ROOM - 5} there"),
-        ({"prompts": [np.zeros(ROOM + 7, int)]}, f"3 tokens are to follow {ROOM + 7}, but the model has room for 0"),
+        ({"prompts": [np.zeros(ROOM + 7, int)]}, f"{ROOM + 7} tokens to go on from leave the model no room"),
         ({"sampling": Sampling(top_k=0)}, "top_k is 0"),
         ({"sampling": Sampling(top_p=1.5)}, "top_p is 1.5"),
         ({"sampling": Sampling(temperature=-0.1)}, "temperature is -0.1"),

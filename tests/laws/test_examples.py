@@ -179,7 +179,7 @@ TRAIN = texts(("a b b", 0), ("b c", 1), ("", 0), ("a", 1))
 
 @pytest.mark.parametrize("label", [np.zeros(2), np.nan, 0.5, "", None, [1]])
 def test_a_label_that_is_no_name_is_refused(label):
-    with pytest.raises(UserError, match=r"A label of train is .*; expected a name or a whole number"):
+    with pytest.raises(UserError, match=r"^Record 1 of train has the label .*; expected a name or a whole number"):
         TextClassification(Given((texts(("a", 0), ("b", label)), TRAIN, TRAIN)))
 
 
@@ -207,6 +207,11 @@ def test_unknown_words_and_empty_texts_are_read():
     assert np.asarray(validation.lengths).tolist() == [2, 0]
     assert test.inputs.shape == (1, 3) and task.describe()["test"]["cut"] == 1
     assert np.isfinite(np.asarray(task.solve(validation))).all()
+
+
+def test_workers_are_refused_where_nothing_is_streamed():
+    with pytest.raises(UserError, match="n_workers 2, who read what is streamed: give in_memory=false too"):
+        TextClassification(Given((TRAIN, TRAIN, TRAIN)), n_workers=2)
 
 
 def test_a_label_that_training_has_not_is_refused():
