@@ -33,8 +33,8 @@ def compare(config: dict) -> list[str]:
 
 @pytest.mark.parametrize("key", ONLOOKERS)
 def test_who_looks_on_is_no_difference(tmp_path, key):
-    with open_run_directory(tmp_path, CONFIG, [], resume="auto"):
-        pass
+    with open_run_directory(tmp_path, CONFIG, [], resume="auto") as directory:
+        directory.record()
     with open_run_directory(tmp_path, changed(key), [], resume="auto"):
         pass
     assert compare(changed(key)) == []
@@ -43,8 +43,8 @@ def test_who_looks_on_is_no_difference(tmp_path, key):
 
 @pytest.mark.parametrize("key", ["task.length", "trainer.ema", "loggers", "task.logger", "trainer.profiles"])
 def test_whatever_else_differs_is_one(tmp_path, key):
-    with open_run_directory(tmp_path, CONFIG, [], resume="auto"):
-        pass
+    with open_run_directory(tmp_path, CONFIG, [], resume="auto") as directory:
+        directory.record()
     with pytest.raises(UserError, match=f"another config: {key}"):
         open_run_directory(tmp_path, changed(key), [], resume="auto")
     assert compare(changed(key)) == [key]
