@@ -53,3 +53,23 @@ def test_killed_twice_equals_uninterrupted(tmp_path):
 
     require_equal(cut, whole)
     assert json.loads((cut / "summary.json").read_text())["status"] == "completed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_while_it_compiles_says_how_to_go_on_and_does(tmp_path, asked):
+    directory = tmp_path / "run"
+    command = [*TRAIN, "+experiment=copy_task", "+debug=tiny", "logger=[]", f"hydra.run.dir={directory}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("copy_first-run: 6 steps"):  # said before anything is compiled
+                break
+        process.send_signal(asked)
+        told, complaints = process.communicate(timeout=120)
+    assert (process.returncode, complaints) == (130, "Interrupted.\n")
+    assert f"python -m seqlab.train resume={directory}" in told
+    assert json.loads((directory / "summary.json").read_text())["status"] == "interrupted"
+    last = start(f"resume={directory}")
+    assert last.wait() == 0, read_errors(last)
+    assert json.loads((directory / "summary.json").read_text())["status"] == "completed"
