@@ -37,14 +37,14 @@ from seqlab.training.hosts import (
 from seqlab.training.loggers.composite import Loggers
 from seqlab.training.loggers.console import ConsoleLogger
 from seqlab.training.loggers.jsonl import JsonlLogger, read_events
-from seqlab.training.loop import Look, Loop, Progress
+from seqlab.training.loop import Look, Loop, Outcome, Progress
 from seqlab.training.memory import PeakMemory
 from seqlab.training.profiler import Profiler
 from seqlab.training.programs import Programs
 from seqlab.training.run_directory import ENDED, RunDirectory, name_run, open_run_directory
 from seqlab.training.state import State
 from seqlab.training.summary import print_summary, summarise, write_summary
-from seqlab.types import Exhibit, Logger, Run, UserError, require
+from seqlab.types import Exhibit, Logger, Params, Run, UserError, require
 
 
 def train(config: DictConfig) -> float:
@@ -155,12 +155,8 @@ def _run(
         look = _watch(parts, analyses, first, run, logger) if analyses else None
         profiler = Profiler(directory.profile_path, *settings.profiled) if settings.profiled and is_first() else None
         loop = Loop(settings, programs, checkpoints, logger, progress, look, profiler, began)
-        with telling_of_lost_hosts(directory.path):
-            outcome = loop.run(programs.init() if state is None else state)
-        whole = outcome.status in ENDED and progress.best_step is not None
-        params_R = checkpoints.restore_params("best") if whole else None
 
-        def sum_up() -> dict[str, Any]:
+        def sum_up(outcome: Outcome, params_R: Params | None) -> dict[str, Any]:
             written = None
             if params_R is not None:
                 given = parts.task, parts.sets, parts.model, params_R
@@ -189,7 +185,11 @@ def _run(
             plot_learning_curves(directory.metrics_path, directory.figures_path)
             return summary
 
-        summary = first_says(sum_up)
+        with telling_of_lost_hosts(directory.path):
+            outcome = loop.run(programs.init() if state is None else state)
+            whole = outcome.status in ENDED and progress.best_step is not None
+            params_R = checkpoints.restore_params("best") if whole else None
+            summary = first_says(lambda: sum_up(outcome, params_R))
     except KeyboardInterrupt:
         summary = {"status": "interrupted", "message": "before the first step, or after the last"}
         print_summary(summary, directory.path)

@@ -241,7 +241,9 @@ def test_a_directory_is_never_shared(tmp_path, monkeypatch, locks):
 def test_a_claim_of_which_nothing_came_is_taken_back(tmp_path):
     with open_run_directory(tmp_path / "run", CONFIG, [], resume="auto") as directory:
         (directory.checkpoints_path / "latest").mkdir(parents=True)
-    assert not list((tmp_path / "run").iterdir())
+        (directory.path / "vocabulary.json").touch()
+        (directory.path / "job.log").touch()  # Hydra's
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["job.log"]
     with open_run_directory(tmp_path / "run", CONFIG, [], resume="auto") as directory:
         directory.record()
     assert (tmp_path / "run/overrides.yaml").exists() and (tmp_path / "run/config.yaml").exists()

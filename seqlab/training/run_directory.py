@@ -135,9 +135,11 @@ class RunDirectory:
     def close(self) -> None:
         """Let go of the directory; where nothing has been recorded, take the claim back."""
         if self._is_new:
-            shutil.rmtree(self.checkpoints_path, ignore_errors=True)
-            for name in ("config.yaml", ".lock"):
-                (self.path / name).unlink(missing_ok=True)
+            for entry in self.path.iterdir():
+                if entry.is_dir() and not _matches(entry.name, BEFORE_A_RUN):
+                    shutil.rmtree(entry)
+                elif entry.name == ".lock" or not _matches(entry.name, BEFORE_A_RUN):
+                    entry.unlink()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1

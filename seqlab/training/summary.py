@@ -128,6 +128,8 @@ def _measure(events: Sequence[Event]) -> Measured:
 
 def _tabulate(summary: dict[str, Any]) -> Table:
     final, best = summary["final"], summary["best"]
+    last = summary.get("final_train_step", summary["final_step"])
+    trained = "" if last == summary["final_step"] else f" (step {last})"
     evaluated = {name for split, named in final.items() if split != "train" for name in named}
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("metric")
@@ -142,8 +144,7 @@ def _tabulate(summary: dict[str, Any]) -> Table:
                 label = f"{split}/{name}"
                 chosen_by = " *" if label == summary["monitor"] else ""
                 at_best = format_measured(best.get(split, {}).get(name))
-                last = summary.get("final_train_step")
-                elsewhere = f" (step {last})" if split == "train" and last != summary["final_step"] else ""
+                elsewhere = trained if split == "train" else ""
                 row = [label + chosen_by + elsewhere, format_measured(named[name]), at_best]
                 if baseline is not None:
                     value = baseline["measured"].get(split, {}).get(name)
