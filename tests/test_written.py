@@ -75,7 +75,7 @@ def test_a_text_does_not_depend_on_those_beside_it(run):
     whole = write_texts(task, model, first_of(params_R), sets["test"], 256)
     assert len(set(whole)) > 1
     assert write_texts(task, model, first_of(params_R), sets["test"], 5) == whole
-    for record, text in list(zip(task.records["test"], whole, strict=True))[:2]:
+    for record, text in list(zip(task.records["test"], whole, strict=True))[:1]:
         (request,) = ask(task, None, record["source"])
         stretches = generate(model, first_of(params_R), [request.prompt], 19, Sampling(temperature=0), eos=request.eos)
         assert task.decode_target(np.concatenate([ids for (ids,) in stretches])) == text

@@ -129,9 +129,10 @@ def test_gradients_reach_every_layer_of_every_model(looked_at, name):
 
 
 def walk_by_hand(params, x_BTD, lengths):
-    """The states (C, h) of an LSTM before each step, its step, and its forget gates, row by row in loops."""
+    """The states (C, h) of an LSTM before each step and its forget gates, row by row in loops, and its step's vjp."""
     gates = params["encoder"]["layers_0"]["core"]["gates"]
 
+    @jax.jit
     def step(s, x):
         C, h = s
         f, i, o, c = jnp.split(x @ gates["kernel"] + h @ gates["recurrent_kernel"] + gates["bias"], 4)
@@ -146,7 +147,7 @@ def walk_by_hand(params, x_BTD, lengths):
             states.append(s)
             forget.append(f)
         rows.append((states, forget))
-    return rows, lambda s, x: step(s, x)[0]
+    return rows, jax.jit(lambda s, x, cotangent: jax.vjp(lambda s: step(s, x)[0], s)[1](cotangent)[0])
 
 
 def test_gradients_and_jacobians_equal_an_explicit_loop_of_vjps(looked_at):
@@ -158,7 +159,7 @@ def test_gradients_and_jacobians_equal_an_explicit_loop_of_vjps(looked_at):
     for r in range(2):
         params = at(params_R, r)
         x_BTD = recurrent_parts(model, params, model_arguments(model, batch))[0].x_BTD
-        rows, step = walk_by_hand(params, x_BTD, lengths)
+        rows, pull = walk_by_hand(params, x_BTD, lengths)
         gradients = {name: np.full((ROWS, T), np.nan) for name in ("C", "h")}
         σ = {name: np.full((ROWS, T - 1, 3), np.nan) for name in ("C", "h")}
         for b, (states, forget) in enumerate(rows):
@@ -176,8 +177,7 @@ def test_gradients_and_jacobians_equal_an_explicit_loop_of_vjps(looked_at):
                 for name, leaf in zip(("C", "h"), λ, strict=True):
                     gradients[name][b, T - 1 - k] = np.linalg.norm(leaf)
                 t = n - 1 - k
-                _, pull = jax.vjp(lambda s, x=x_BTD[b, t], step=step: step(s, x), states[t])
-                λ, cotangents = pull(λ)[0], [pull(u)[0] for u in cotangents]
+                λ, *cotangents = [pull(states[t], x_BTD[b, t], u) for u in (λ, *cotangents)]
                 gone = gone * forget[t]
                 if k < n - 1:
                     for j, name in enumerate(("C", "h")):

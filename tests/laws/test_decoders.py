@@ -136,7 +136,7 @@ class Case:
 
 @pytest.fixture(
     scope="module",
-    params=sparing(CASES, [["context"], *VARIANTS].__contains__),
+    params=sparing(CASES, [["context"], ["hard"], *VARIANTS].__contains__),
     ids=in_short,
 )
 def case(request):

@@ -8,11 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from kinds import CONF, KINDS, LENGTHS, PADDED, VOCAB, B, D, T, build_node, draw, kind_of
+from sparing import sparing
 
 from seqlab.nn.inputs import LinearInputs, TokenInputs
 from seqlab.types import UserError
 
 FEATURES = 13
+INPUTS = sorted(path.stem for path in CONF.glob("model/inputs/*.yaml"))
 
 
 class Case(NamedTuple):
@@ -25,7 +27,7 @@ class Case(NamedTuple):
     run: Callable[..., Any]
 
 
-@pytest.fixture(scope="module", params=sorted(path.stem for path in CONF.glob("model/inputs/*.yaml")))
+@pytest.fixture(scope="module", params=sparing(INPUTS, "pretrained".__eq__))
 def case(request, make_run):
     run_dir = [f"model.inputs.run={make_run()}"] if request.param == "pretrained" else []
     features = f"model.inputs.features={FEATURES}"

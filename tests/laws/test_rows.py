@@ -1,6 +1,7 @@
 """Laws of rows spread over devices: the same numbers, and nothing said between devices inside a loop."""
 
 import re
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -23,12 +24,14 @@ MODELS = [
 ]
 
 
-@pytest.mark.parametrize("overrides", sparing(MODELS, lambda overrides: "transformer" not in overrides))
+@pytest.mark.parametrize("overrides", sparing(MODELS, lambda overrides: "flax_gru" not in overrides))
 def test_on_two_devices_the_gradient_is_the_same_and_summed_once(compose, overrides):
     parts = build(compose("task=reverse", "task.n_eval=12", "+debug=tiny", "trainer.batch_size=12", *overrides.split()))
     batch, key = parts.sets["validation"], jax.random.key(7)
-    init = jax.jit(parts.model.init, static_argnames="train")
-    params = init(key, *model_arguments(parts.model, batch), train=False)["params"]
+    init = partial(parts.model.init, train=False)
+    shapes = jax.eval_shape(init, key, *model_arguments(parts.model, batch))["params"]
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(lambda a: rng.normal(scale=0.3, size=a.shape).astype(a.dtype), shapes)
     measure = make_measure(parts.model, parts.task, jnp.float32)
 
     def on(n_devices):

@@ -253,6 +253,7 @@ def test_micro_batches_and_devices_carry_the_same_rows(gradient_of):
     assert_close(gradient_of(fresh, accumulate=2, n_devices=2), gradient_of(fresh))
 
 
+@pytest.mark.slow
 def test_two_windows_are_one_of_twice_the_length(parts_of):
     model = parts_of("model/cell=lstm", "model.encoder.n_layers=2").model
     ids, lengths = np.random.default_rng(0).integers(0, 5, (B, 2 * L)), np.array([2 * L, L + 2, L, 2 * L - 1])
