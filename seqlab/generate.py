@@ -142,16 +142,23 @@ def _ask_after_text(task: Any, prompt: Any, source: Any) -> Request:
         require(prompt is None, f"{name} answers a source and goes on from no prompt: write source=... instead")
         require(source is not None, f"{name} answers a source: write source=...")
         text = _text("source", source)
-        longest = jax.eval_shape(lambda: task.sample(jax.random.key(0), 1)).targets.shape[1]
-        return Request(task.encode_source(text), "", task.decode_target, task.eos, 0.0, longest)
+        _tell_unknown(vocabulary, text)
+        ids, longest = task.encode_source(text), jax.eval_shape(lambda: task.sample(jax.random.key(0), 1))
+        if (n := len(ids)) > (most := longest.inputs.shape[1]):
+            print(f"The source has {n} tokens, and those of training have {most} at most.", file=sys.stderr)
+        return Request(ids, "", task.decode_target, task.eos, 0.0, longest.targets.shape[1])
     assert isinstance(vocabulary, Vocabulary)
     goes_on = task.vocab_size == task.n_outputs == vocabulary.size
     require(goes_on, f"{name} does not say which token comes next alone: train task=char_lm")
     require(source is None, f"{name} goes on from a prompt and answers no source: write prompt=... instead")
     text = "\n" if prompt is None else _text("prompt", prompt)
-    if unknown := vocabulary.unknown(text):
-        print(f"The run's text has no {' '.join(map(repr, unknown))}: read as <unk>.", file=sys.stderr)
+    _tell_unknown(vocabulary, text)
     return Request(vocabulary.encode(text), text, vocabulary.decode, None, 0.8, N_TOKENS)
+
+
+def _tell_unknown(vocabulary: Vocabulary | None, text: str) -> None:
+    if vocabulary and (unknown := vocabulary.unknown(text)):
+        print(f"The run's text has no {' '.join(map(repr, unknown))}: read as <unk>.", file=sys.stderr)
 
 
 def _text(name: str, value: Any) -> str:

@@ -67,6 +67,20 @@ def test_an_encoder_decoder_is_asked_for_what_answers_a_source(build_task):
     assert ask(build_task("copy_sequence"), None, 2)[0].prompt.tolist() == [2]
 
 
+def test_a_source_unlike_those_of_training_is_answered_and_told(build_task, capsys):
+    task = dataclasses.replace(build_task("translation"), kind="word")
+    most = task.sample(jax.random.key(0), 1).inputs.shape[1]
+    word = task.texts("train")["source"][0].split()[0]
+    ask(task, None, " ".join([word] * most))
+    assert capsys.readouterr().err == ""
+    (request,) = ask(task, None, " ".join([word] * most + ["xyzzy"]))
+    assert len(request.prompt) == most + 1
+    assert capsys.readouterr().err.splitlines() == [
+        "The run's text has no 'xyzzy': read as <unk>.",
+        f"The source has {most + 1} tokens, and those of training have {most} at most.",
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "prompt", "source", "told"),
     [

@@ -42,6 +42,7 @@ ROWS = [
         "film reviews, 10,568",
         "accuracy",
         {
+            "mean of word vectors, 128": "+experiment=bag_of_words",
             "bidirectional LSTM, 2 × 128": "+experiment=sentiment",
             "GRU, 64": "+experiment=sentiment model/layer=recurrent model/cell=gru model.inputs.features=64 "
             "model.encoder.features=64 model.encoder.n_layers=1",
@@ -117,6 +118,16 @@ ROWS = [
         {
             "convolutions, GRU of 64": "+experiment=video",
             "convolutions, RNN of 64": "+experiment=video model/cell=rnn",
+        },
+    ),
+    *rows_of(
+        "clips",
+        "many to one: films",
+        "moving digits",
+        "accuracy",
+        {
+            "convolutions, GRU of 64": "+experiment=video task=video_classification model=classifier",
+            "convolutions, RNN of 64": "+experiment=video task=video_classification model=classifier model/cell=rnn",
         },
     ),
     *rows_of(

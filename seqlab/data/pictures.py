@@ -20,7 +20,7 @@ def read_picture(record: Mapping[str, Any], field: str, where: str) -> np.ndarra
 
     Shapes   field "image": (H, W, C);  "video": (T, H, W, C); without the last axis it is grey, C = 1.
     Raises   UserError for an array of other axes, one whose channels stand first (an axis of 1 or 3 ahead, and more
-             than 4 in the last: 3 × 32 × 3 has 3 rows), an empty picture, and other numbers.
+             than 4 in the last: 3 × 32 × 3 has 3 rows), an empty picture, and other numbers, NaN and ∞ among them.
     """
     array, axes = np.asarray(record[field]), AXES[field]
     if array.ndim == len(axes) - 1:
@@ -35,6 +35,8 @@ def read_picture(record: Mapping[str, Any], field: str, where: str) -> np.ndarra
     )
     kind = array.dtype == np.uint8 or np.issubdtype(array.dtype, np.floating)
     require(kind, f"{where} and type {array.dtype}; expected bytes (uint8), or floats.")
+    finite = array.dtype == np.uint8 or bool(np.isfinite(array).all())
+    require(finite, f"{where} with a value that is not a finite number.")
     return array
 
 

@@ -20,9 +20,10 @@ class CopyMemory:
         targets   (delay + n) × blank                           s_1 … s_n
 
     The ids 0 … V−3 are data, V−2 is the blank, V−1 the delimiter, which is never a target; T = delay + 2n.
-    A model without memory says blank until the delimiter and then guesses: with the sizes of the paper
-    (V = 10, n = 10) its loss is 10 ln 8 / (delay + 20), in general n ln(V−2) / (delay + 2n). At best: loss 0.
+    At best: loss 0.
 
+    Baseline no memory: blank until the delimiter, then each symbol as likely as any. With the sizes of the paper
+             (V = 10, n = 10) its loss is 10 ln 8 / (delay + 20), in general n ln(V−2) / (delay + 2n).
     Shapes   inputs_BT, targets_BT; logits_BTV.
     Metrics  loss (cross-entropy over all steps, as in the paper); accuracy and sequence_accuracy of the n recalled.
     Raises   UserError for n_symbols < 1, delay < 1, vocab_size < 3, n_eval < 1.
@@ -35,6 +36,7 @@ class CopyMemory:
     n_eval: int = 1024
     d_input: ClassVar[None] = None
     target_per: ClassVar[str] = "step"
+    baseline: ClassVar[str] = "no memory"
     length_fields: ClassVar[tuple[str, ...]] = ("delay",)
 
     def __post_init__(self) -> None:
@@ -79,3 +81,11 @@ class CopyMemory:
         n = self.n_symbols
         answers_BT = jnp.full_like(batch.inputs, self.blank).at[:, -n:].set(batch.inputs[:, :n])
         return LARGE * jax.nn.one_hot(answers_BT, self.n_outputs)
+
+    def guess(self, batch: Batch) -> Array:
+        T = batch.inputs.shape[1]
+        recalled_T1 = jnp.arange(T)[:, None] >= T - self.n_symbols
+        is_blank_V = jnp.arange(self.n_outputs) == self.blank
+        return jnp.broadcast_to(
+            jnp.where(recalled_T1 == is_blank_V, -LARGE, 0.0), (len(batch.inputs), T, self.n_outputs)
+        )

@@ -135,6 +135,11 @@ def test_a_picture_without_channels_is_grey():
             [{"image": FEW[0]["image"].astype(int), "label": 1}],
             r"type int64; expected bytes \(uint8\), or floats",
         ),
+        (
+            ImageClassification,
+            [FEW[0], {"image": FEW[0]["image"] / np.array([1, 1, np.nan]), "label": 1}],
+            r"Record 1 of validation has image of shape \(5, 7, 3\) with a value that is not a finite number",
+        ),
         (ImageClassification, [{"image": FEW[0]["image"], "label": 7}], "has the label '7', which no training record"),
         (VideoTagging, [{"video": picture(2, 5, 7, 3), "labels": [3]}], "has 2 frames, but 1 labels; expected as many"),
         (

@@ -30,7 +30,7 @@ def test_who_solves_a_task_says_the_targets(build_task, name):
         assert len(target) <= N_CHARACTERS + 1
         if hasattr(task, "classes"):
             assert set(answer.split()) <= {word for label in task.classes.names for word in label.split()}
-        if not hasattr(task, "baseline"):
+        if hasattr(task, "guess") or not hasattr(task, "baseline"):
             assert answer == target
         shown = _read(task, batch, row)
         assert isinstance(shown, str) if np.ndim(batch.inputs) < 4 else shown.dtype == np.uint8
