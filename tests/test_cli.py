@@ -256,6 +256,7 @@ def test_sweep_that_succeeds_exits_with_0(command):
     assert len(list(Path("multirun").glob("*/*/summary.json"))) == 2
 
 
+@pytest.mark.slow
 def test_sweep_over_a_directory_that_holds_other_runs_overwrites_nothing(command):
     command(keep, "-m", "seed=3,5", "hydra.sweep.dir=sweep")
     before = Path("sweep/1/summary.json").read_text()

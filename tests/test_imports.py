@@ -1,6 +1,7 @@
 """The floors of docs/design.md, read off the import statements: imports go down only, and Hydra stays at the top."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -63,9 +64,18 @@ def imports(tree: ast.AST) -> set[str]:
     return found
 
 
-TREES = {module: ast.parse(file.read_text(encoding="utf-8")) for module, file in MODULES.items()}
-IMPORTS = {module: imports(tree) for module, tree in TREES.items()}
-INNER = {module: {name for name in names if inside(name, "seqlab")} for module, names in IMPORTS.items()}
+@functools.cache
+def tree_of(module: str) -> ast.AST:
+    return ast.parse(MODULES[module].read_text(encoding="utf-8"))
+
+
+@functools.cache
+def imports_of(module: str) -> set[str]:
+    return imports(tree_of(module))
+
+
+def inner(module: str) -> set[str]:
+    return {name for name in imports_of(module) if inside(name, "seqlab")}
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -75,7 +85,7 @@ def test_module_has_a_floor_of_its_own(module):
 
 @pytest.mark.parametrize("module", MODULES)
 def test_imports_go_down_or_stay_on_the_floor(module):
-    up = {name for name in INNER[module] if floor(name) > floor(module)}
+    up = {name for name in inner(module) if floor(name) > floor(module)}
     assert not up, f"{module} imports from a floor above: {up}"
 
 
@@ -87,7 +97,7 @@ def test_imports_make_no_circle() -> None:
         assert module not in open_modules, f"a circle: {' -> '.join([*open_modules, module])}"
         if module not in done:
             open_modules.append(module)
-            for name in sorted(INNER[module]):
+            for name in sorted(inner(module)):
                 visit(name)
             done.add(open_modules.pop())
 
@@ -97,12 +107,12 @@ def test_imports_make_no_circle() -> None:
 
 @pytest.mark.parametrize("module", [module for module in MODULES if module not in MAY_USE_HYDRA])
 def test_hydra_is_known_to_the_top_alone(module):
-    assert not {name for name in IMPORTS[module] if name.split(".")[0] in ("hydra", "omegaconf")}
+    assert not {name for name in imports_of(module) if name.split(".")[0] in ("hydra", "omegaconf")}
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_cells_and_tasks_are_named_by_yaml_alone(module):
-    named = INNER[module] & NAMED_BY_YAML_ALONE
+    named = inner(module) & NAMED_BY_YAML_ALONE
     assert not named, f"{module} imports {named}, which YAML names"
 
 
@@ -113,6 +123,6 @@ def test_yaml_names_cells_and_tasks():
 
 @pytest.mark.parametrize("module", MODULES)
 def test_seqlab_is_imported_at_the_top_of_a_module(module):
-    functions = [node for node in ast.walk(TREES[module]) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    functions = [node for node in ast.walk(tree_of(module)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     hidden = {name for function in functions for name in imports(function) if inside(name, "seqlab")}
     assert not hidden, f"{module} imports {hidden} inside a function"

@@ -274,6 +274,7 @@ def _read_tensorboard(run_dir):
     return events
 
 
+@pytest.mark.slow
 def test_tensorboard_mirrors_the_record(tmp_path):
     run = _run(tmp_path, n_replicas=2)
     measured = {"validation": {"accuracy": {"mean": 0.75, "half_width": None, "values": [0.5, 1.0]}}}

@@ -54,7 +54,7 @@ TRAIN = pairs(("a b", "A, b!"), ("b", "b! Ä"), ("", "A"))
 
 @pytest.fixture(scope="module")
 def run(compose):
-    """A task, a small model, and for two replicas the parameters that it begins with, made bolder."""
+    """A task, a small model, and bold parameters for two replicas."""
     parts = build(compose(*TINY, *SIZES))
 
     def init(key):
@@ -62,8 +62,10 @@ def run(compose):
         given = batch.inputs, batch.lengths, batch.targets, batch.weights
         return parts.model.init({"params": key}, *given, train=False)["params"]
 
-    params_R = jax.jit(jax.vmap(init))(jax.random.split(jax.random.key(0), 2))
-    return parts.task, parts.sets, parts.model, jax.tree.map(lambda leaf: 7 * leaf, params_R)
+    rng = np.random.default_rng(0)
+    shapes = jax.eval_shape(init, jax.random.key(0))
+    params_R = jax.tree.map(lambda a: rng.normal(size=(2, *a.shape)).astype(a.dtype), shapes)
+    return parts.task, parts.sets, parts.model, params_R
 
 
 def first_of(params_R):

@@ -135,7 +135,8 @@ def test_a_narrow_beam_equals_its_equation(case):
     assert len(different) > len(widths) * len(PROMPTS), "the length penalty changes what is found"
 
 
-@pytest.mark.parametrize(("alpha", "eos"), [(0.0, EOS), pytest.param(0.7, None, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("alpha", "eos"), [(0.0, EOS), (0.7, None)])
 def test_width_one_is_greedy(case, alpha, eos):
     n_tokens = 11
     hypotheses = case.search(PROMPTS, n_tokens, 1, alpha, eos)

@@ -211,7 +211,7 @@ TRANSFORMER = ["model/encoder=transformer", "model.encoder.mixer.causal=false", 
 
 
 @pytest.mark.parametrize(
-    "inputs", sparing(inputs_reading("images", "video"), {"lenet_grid", "frames", "grid"}.__contains__)
+    "inputs", sparing(inputs_reading("images", "video"), {"lenet", "lenet_grid", "frames", "grid"}.__contains__)
 )
 def test_a_classifier_learns_to_tell_images_apart(inputs):
     """By which half is bright, in noise."""

@@ -225,5 +225,6 @@ def test_with_the_input_product_ahead_of_the_loop_it_is_the_same(name, monkeypat
     assert_close(jax.jit(lambda *draws: run(*draws))(*draws), inside, 1e-5)
 
 
+@pytest.mark.slow
 def test_without_lengths_there_are_no_masks():
     assert all("select_n" not in str(loop) for path in OURS for loop in loops(build(path)))

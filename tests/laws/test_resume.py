@@ -153,6 +153,7 @@ def test_who_looks_on_changes_nothing_and_sees_the_same_when_resumed(
     assert_same(what_it_left(programs, tmp_path / "cut"), uninterrupted)
 
 
+@pytest.mark.slow
 def test_the_seconds_of_a_run_are_those_of_all_its_processes(parts, programs, tmp_path):
     def seconds():
         checkpoints = Checkpoints(tmp_path / "checkpoints")

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sparing import sparing
 
 from seqlab.build import build
 from seqlab.nn.dropout import dropout_mask, zoneout_masks
@@ -24,7 +23,8 @@ MODELS = [
 ]
 
 
-@pytest.mark.parametrize("overrides", sparing(MODELS, lambda overrides: "flax_gru" not in overrides))
+@pytest.mark.slow
+@pytest.mark.parametrize("overrides", MODELS)
 def test_on_two_devices_the_gradient_is_the_same_and_summed_once(compose, overrides):
     parts = build(compose("task=reverse", "task.n_eval=12", "+debug=tiny", "trainer.batch_size=12", *overrides.split()))
     batch, key = parts.sets["validation"], jax.random.key(7)

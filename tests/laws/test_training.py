@@ -79,6 +79,7 @@ def test_accumulated_gradient_is_that_of_the_whole_batch(parts_of, task):
     assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(whole[0])) > 1e-4
 
 
+@pytest.mark.slow
 def test_one_dispatch_equals_many(parts_of):
     programs = programs_of(parts_of())
     at_once = programs.advance(programs.init(), 5)
