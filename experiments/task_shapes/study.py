@@ -44,6 +44,9 @@ ROWS = [
         {
             "mean of word vectors, 128": "+experiment=bag_of_words",
             "bidirectional LSTM, 2 × 128": "+experiment=sentiment",
+            "bidirectional LSTM, 64, more dropout, greatest over time": "+experiment=sentiment model/pool=max "
+            "model.encoder.features=64 model.encoder.n_layers=1 model.inputs.dropout=0.6 model.dropout=0.5 "
+            "trainer.steps=${epochs:6}",
             "GRU, 64": "+experiment=sentiment model/layer=recurrent model/cell=gru model.inputs.features=64 "
             "model.encoder.features=64 model.encoder.n_layers=1",
         },

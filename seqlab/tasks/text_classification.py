@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -89,11 +89,11 @@ class TextClassification(Classification):
 
     @functools.cached_property
     def _log_counts(self) -> tuple[np.ndarray, np.ndarray]:
-        """ln p(token | class) and ln p(class) of the training split."""
-        batch: Any = self.examples()
-        V, C = self.vocab_size, self.n_outputs
-        told_BT = np.arange(batch.inputs.shape[1]) < batch.lengths[:, None]
-        pairs = batch.inputs * C + batch.targets[:, None]
-        n_VC = 1.0 + np.bincount(pairs[told_BT], minlength=V * C).reshape(V, C)
-        n_C = 1.0 + np.bincount(batch.targets, minlength=C)
+        """ln p(token | class) and ln p(class) of the training split, all of it, also where it is streamed."""
+        records = self.records["train"]
+        n_VC, n_C = np.ones((self.vocab_size, self.n_outputs)), np.ones(self.n_outputs)
+        labels = self.encode_label(records, "train")
+        for text, label in zip(read_texts(records, "text", "train"), labels, strict=True):
+            np.add.at(n_VC, (self.vocabulary.encode(text)[: self.max_length], label), 1)
+            n_C[label] += 1
         return (np.log(n_VC / n_VC.sum(0)).astype(np.float32), np.log(n_C / n_C.sum()).astype(np.float32))

@@ -17,6 +17,7 @@ from seqlab.build import build
 from seqlab.data.learned import KINDS, keep_learned
 from seqlab.data.records import Columns, Records
 from seqlab.data.splits import SPLITS
+from seqlab.tasks import over_examples
 from seqlab.tasks.over_examples import Source
 from seqlab.tasks.text_classification import TextClassification
 from seqlab.training.batches import has_examples, hold_examples
@@ -85,6 +86,14 @@ def test_bucketing_changes_no_metric(task):
     parts = [measure(part) for part in hold_examples(task)[0]]
     for name, sums in whole.items():
         np.testing.assert_allclose(sums, np.sum([part[name] for part in parts], axis=0), rtol=1e-5, err_msg=name)
+
+
+def test_the_baseline_knows_all_of_training_where_it_is_streamed(task, monkeypatch):
+    monkeypatch.setattr(over_examples, "N_SHOWN", 2)
+    streamed = dataclasses.replace(task, in_memory=False)
+    assert len(streamed.examples().inputs) == 2 < task.n_examples
+    batch = task.evaluation_sets()["test"]
+    np.testing.assert_allclose(streamed.solve(batch), task.solve(batch), rtol=1e-6)
 
 
 def test_what_is_learned_is_learned_of_train_alone(task):

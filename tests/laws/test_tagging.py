@@ -51,13 +51,6 @@ def test_baseline_by_hand():
     assert finalise(task.measure(task.solve(batch), batch))["accuracy"] == 1
 
 
-def test_baseline_knows_all_of_training_where_it_is_streamed():
-    rows = [*TRAIN * 40, *sentences("dog/V") * 80]
-    here, there = (Tagging(Given((rows, SOME, SOME)), in_memory=in_memory) for in_memory in (True, False))
-    batch = here.evaluation_sets()["test"]
-    np.testing.assert_array_equal(here.solve(batch), there.solve(batch))
-
-
 def test_a_sentence_that_is_cut_is_counted_and_has_the_spans_that_are_left():
     train = sentences("a/O b/B-x c/I-x", "b/B-x")
     task = SpanTagging(Given((train, sentences("a/O b/B-x c/I-x d/B-x"), train)), max_length=3)
