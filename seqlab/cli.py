@@ -40,6 +40,7 @@ from seqlab.overrides import (
     explain_absent,
     explain_key,
     explain_missing,
+    explain_unfit,
     groups,
     merge_overrides,
     require_known_fields,
@@ -248,7 +249,7 @@ def _explain_composition(error: Exception, config_name: str, overrides: list[str
             return f"{group} is not chosen: write {group}=..., one of {', '.join(groups()[group])}."
         absent = re.match(r"(?:In '(?P<by>\S+)': )?Could not override '(?P<group>[\w/]+)", message)
         if absent and absent["by"]:
-            return f"{absent['by']} chooses a {absent['group']}, but what else is chosen here has none: leave one out."
+            return explain_unfit(absent["by"], absent["group"], overrides)
         told = explain_absent(absent["group"]) if absent else None
         return told or explain_key(config_name, overrides) or message
     if isinstance(error, OSError):

@@ -146,6 +146,16 @@ def explain_absent(group: str) -> str | None:
     return f"{group}: the model of this config has none; it comes with {_either(choices)}." if choices else None
 
 
+def explain_unfit(file: str, group: str, overrides: list[str]) -> str:
+    """The sentence for an experiment that chooses of a group which the other choices do not bring along."""
+    told = f"{file} chooses a {group}, but what else is chosen here has none: leave one out"
+    others = [override for override in overrides if override != f"+{file.replace('/', '=', 1)}"]
+    task = re.search(r"override /task: (\w+)", (CONF / f"{file}.yaml").read_text(encoding="utf-8"))
+    if task is None or others == overrides:
+        return f"{told}."
+    return f"{told}, or begin with the task alone: {' '.join([f'task={task[1]}', *others])}"
+
+
 def explain_key(config_name: str, overrides: list[str]) -> str | None:
     """The sentence for the first override whose key is not in the config that the choices among them make."""
     known_groups = groups()

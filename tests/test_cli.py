@@ -97,7 +97,11 @@ LIKE_OTHERS: list[tuple[list[str], str]] = [
             "has none; it comes with model=encoder_decoder",
         ),
         (["model/encoder=transformer", "model/cell=gru"], "model/cell: the model of this config has none"),
-        (["+experiment=video", "model/encoder=identity"], "experiment/video chooses a model/cell, but"),
+        (
+            ["+experiment=video", "model/encoder=identity"],
+            "experiment/video chooses a model/cell, but what else is chosen here has none: leave one out, "
+            "or begin with the task alone: task=video_tagging model/encoder=identity",
+        ),
         (["optim.learning_rate=abc"], "optim.learning_rate=abc: expected a number."),
         (["task.length=2.5"], "task.length=2.5: expected a whole number."),
         (["+task.lenght=5"], "task.lenght: CopyFirst has no field lenght; did you mean length?"),
