@@ -247,6 +247,8 @@ def _explain_composition(error: Exception, config_name: str, overrides: list[str
         if message.startswith("You must specify"):
             group = message.split("'")[1]
             return f"{group} is not chosen: write {group}=..., one of {', '.join(groups()[group])}."
+        if message.startswith("Multiple values for"):
+            return f"{message.split()[3].rstrip('.')} is chosen more than once: leave one out."
         absent = re.match(r"(?:In '(?P<by>\S+)': )?Could not override '(?P<group>[\w/]+)", message)
         if absent and absent["by"]:
             return explain_unfit(absent["by"], absent["group"], overrides)

@@ -10,7 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from seqlab.analysis.examples import describe_examples, print_examples
+from seqlab.analysis.examples import describe_examples, print_changes, print_examples
 from seqlab.cli import run_command
 from seqlab.evaluation.evaluate import finalise
 from seqlab.evaluation.written import leave_written
@@ -31,7 +31,9 @@ def evaluate(config: DictConfig) -> float:
     """
     parts, programs, state = restore(config, start(config.trainer.cpu_devices))
     batch_size = parts.settings.batch_size
-    print_examples(describe_examples(parts.task, programs.buckets, programs.bounds, batch_size))
+    examples = describe_examples(parts.task, programs.buckets, programs.bounds, batch_size)
+    print_examples(examples)
+    print_changes(Path(config.run), examples)
     programs.compile_evaluation()
     measured: Measured = {
         name: {metric: measure_values(values.tolist()) for metric, values in finalise(sums).items()}

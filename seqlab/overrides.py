@@ -35,6 +35,7 @@ OF_TRAINING = (
 )
 """What counts while a run is trained, and never again."""
 
+FLAX_FIELDS = {"name", "parent"}
 HYDRA_FIELDS = ("_target_", "_partial_", "_recursive_", "_convert_", "_args_")
 
 
@@ -196,8 +197,9 @@ def require_known_fields(config: DictConfig) -> None:
             continue
         if any(field.kind is inspect.Parameter.VAR_KEYWORD for field in fields.values()):
             continue
+        settable = fields.keys() - (FLAX_FIELDS if fields.keys() >= FLAX_FIELDS else set())
         for name in sorted(node.keys() - fields.keys() - {*HYDRA_FIELDS}):
-            raise UserError(f"{path}.{name}: {constructor.__name__} has no field {name}; {nearest(name, fields)}")
+            raise UserError(f"{path}.{name}: {constructor.__name__} has no field {name}; {nearest(name, settable)}")
         for name in sorted(node.keys() & fields.keys()):
             _require_type(f"{path}.{name}", node[name], fields[name].annotation)
 

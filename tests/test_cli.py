@@ -85,6 +85,8 @@ LIKE_OTHERS: list[tuple[list[str], str]] = [
         (["optim=lion", "optim.direction.eps=1"], "there are optim.direction.b1, optim.direction.b2."),
         (["model/cell=lstmm"], "model/cell=lstmm: there is no lstmm in model/cell; did you mean lstm"),
         (["+experment=x"], "there is no group or key experment; did you mean experiment?"),
+        (["+experiment=ner", "+experiment=tagging"], "experiment is chosen more than once: leave one out."),
+        (["+model.naem=x"], "Classifier has no field naem; there are dropout, encoder, inputs, n_outputs, pool."),
         (["experiment=x"], "so write +experiment=x."),
         (["hydra/launcher=jobli"], "did you mean joblib?"),
         (["-m", "optim=adam,sgd", "optim.direction.b1=0.5"], "there is no key optim.direction.b1"),
@@ -185,17 +187,27 @@ def test_terminated_before_there_is_something_to_save_is_interrupted(command):
     assert not list(Path().iterdir())
 
 
-def test_what_interrupts_a_callback_of_the_garbage_collector_is_not_lost(command, monkeypatch):
-    def interrupted_while_collecting(config):
-        def _xla_gc_callback(phase, info):  # as JAX calls its own
-            gc.callbacks.remove(_xla_gc_callback)
-            signal.raise_signal(signal.SIGINT)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_interrupts_where_nothing_can_be_raised_is_not_lost(command, number):
+    class Dying:
+        def __del__(self):
+            signal.raise_signal(number)
 
-        gc.callbacks.append(_xla_gc_callback)
+    def in_a_callback_of_the_garbage_collector(phase, info):
+        gc.callbacks.remove(in_a_callback_of_the_garbage_collector)
+        signal.raise_signal(number)
+
+    def die(config):
+        Dying()
+        time.sleep(60)
+
+    def collect(config):
+        gc.callbacks.append(in_a_callback_of_the_garbage_collector)
         gc.collect()
         time.sleep(60)
 
-    assert command(interrupted_while_collecting)[0] == 130
+    for interrupted in (die, collect):
+        assert command(interrupted) == (130, "", "Interrupted.\n")
 
 
 def test_a_refused_sweep_leaves_nothing(command):

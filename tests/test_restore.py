@@ -1,6 +1,7 @@
 """A trained run is brought back as it learned its data: what would fit them otherwise is refused, not passed over."""
 
 import dataclasses
+import json
 
 import jax
 import pytest
@@ -9,6 +10,7 @@ from conftest import CONF
 from hydra.utils import get_class
 from omegaconf import OmegaConf
 
+from seqlab.analysis.examples import print_changes
 from seqlab.restore import restore
 from seqlab.training.run_directory import read_config
 from seqlab.types import UserError
@@ -31,3 +33,15 @@ def test_a_field_that_would_change_nothing_is_refused(make_run):
         told = rf"^task\.{name}={value} would change nothing: the vocabulary is that of .*, which was learned with "
         with pytest.raises(UserError, match=told):
             restore(OmegaConf.merge(config, {"task": {name: value}}), jax.devices()[:1])
+
+
+def test_data_of_other_numbers_of_rows_than_in_training_are_told(tmp_path, capsys):
+    then, now = ({"splits": {"validation": {"rows": 7}, "test": {"rows": n}}} for n in (1006, 1008))
+    print_changes(tmp_path, now)
+    (tmp_path / "summary.json").write_text(json.dumps({"examples": then}), encoding="utf-8")
+    print_changes(tmp_path, then)
+    print_changes(tmp_path, None)
+    assert capsys.readouterr().err == ""
+    print_changes(tmp_path, now)
+    told = "These are not the data of the training: test has 1,008 rows, and had 1,006.\n"
+    assert capsys.readouterr().err == told

@@ -259,6 +259,12 @@ def test_fields_are_columns_by_another_name(tmp_path):
         ("a.jsonl", '{"text": 1}\n{"txt": 2}\n', r"a\.jsonl, line 2, has nothing for text, which line 1 has\.$"),
         ("a.jsonl", '{"text": null}\n', r"a\.jsonl, line 1, has nothing for text"),
         ("a.jsonl", '\n{"text": 1, "text": 2}\n', r"a\.jsonl, line 2: the column 'text' is there twice\.$"),
+        (
+            "a.jsonl",
+            '{"text": %s}\n' % ("1" * 5000),
+            r"a\.jsonl, line 1, is JSON that cannot be read: Exceeds the limit",
+        ),
+        ("a.jsonl", "[" * 100_000, r"a\.jsonl, line 1, is JSON that cannot be read: maximum recursion depth exceeded"),
         ("a.jsonl", "[1]\n", r"a\.jsonl, line 1, is no JSON object but \[1\]\.$"),
         ("a.jsonl", "\n \n", r"a\.jsonl is empty\.$"),
         ("a.txt", "a", r"a\.txt has the suffix '\.txt'; expected \.csv or \.tsv or \.jsonl\.$"),

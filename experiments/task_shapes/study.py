@@ -129,8 +129,10 @@ ROWS = [
         "moving digits",
         "accuracy",
         {
-            "convolutions, GRU of 64": "+experiment=video task=video_classification model=classifier",
-            "convolutions, RNN of 64": "+experiment=video task=video_classification model=classifier model/cell=rnn",
+            "convolutions, GRU of 64": "+experiment=video task=video_classification model=classifier "
+            "trainer.steps=${epochs:16}",
+            "convolutions, GRU of 64, mean over time": "+experiment=video task=video_classification model=classifier "
+            "model/pool=mean trainer.steps=${epochs:16}",
         },
     ),
     *rows_of(

@@ -1,10 +1,13 @@
 """What the examples of a task are, as numbers and in a few lines."""
 
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from seqlab.files import read_json
 from seqlab.training.batches import has_examples, make_epoch
 from seqlab.types import Batch, Task
 
@@ -41,3 +44,17 @@ def print_examples(examples: dict[str, Any] | None) -> None:
         lengths = ", ".join(map(str, examples["lengths_of_arrays"]))
         line += f", in arrays of {lengths} steps: {examples['share_of_padding']:.1%} of them padding"
     print(line)
+
+
+def print_changes(run_dir: Path, examples: dict[str, Any] | None) -> None:
+    """Say of which splits there are more rows or fewer than when the run in a directory was trained."""
+    summary = run_dir / "summary.json"
+    trained = read_json(summary).get("examples") if summary.is_file() else None
+    if examples is None or trained is None:
+        return
+    for split, told in examples["splits"].items():
+        now, then = told["rows"], trained["splits"].get(split, told)["rows"]
+        if now != then:
+            print(
+                f"These are not the data of the training: {split} has {now:,} rows, and had {then:,}.", file=sys.stderr
+            )

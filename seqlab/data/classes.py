@@ -17,7 +17,7 @@ from seqlab.types import UserError, require
 
 @dataclasses.dataclass(frozen=True)
 class Classes:
-    """The labels of the training split, each the string of its value; a label's number is its place.
+    """The labels of the training split, each the string of its value without blanks around it; its number is its place.
 
     The order is that of the names, or of the values where all of them are numbers, so that it does not hang on the
     order of the records.
@@ -28,7 +28,7 @@ class Classes:
     @classmethod
     def fit(cls, train_labels: Iterable[Any]) -> "Classes":
         """The classes of training labels, which are names or whole numbers."""
-        names = sorted({str(label) for label in train_labels})
+        names = sorted({_name(label) for label in train_labels})
         values = [_number(name) for name in names]
         if not any(math.isnan(value) for value in values):
             names = [name for _, name in sorted(zip(values, names, strict=True))]
@@ -44,12 +44,12 @@ class Classes:
         Raises   UserError for a label that no training record has.
         """
         for i, label in enumerate(labels):
-            if str(label) not in self._numbers:
+            if _name(label) not in self._numbers:
                 require_label(label, where(i))
-                near = difflib.get_close_matches(str(label), self.names, n=1)
+                near = difflib.get_close_matches(_name(label), self.names, n=1)
                 hint = f" (nearest: {near[0]})" if near else ""
-                raise UserError(f"{where(i)} has the label {str(label)!r}, which no training record has{hint}.")
-        return np.array([self._numbers[str(label)] for label in labels], np.int32)
+                raise UserError(f"{where(i)} has the label {_name(label)!r}, which no training record has{hint}.")
+        return np.array([self._numbers[_name(label)] for label in labels], np.int32)
 
     def encode_steps(self, labels: Sequence[Any], where: str) -> np.ndarray:
         """The numbers of the labels of one record, that was read at `where`."""
@@ -86,6 +86,10 @@ def require_label(label: Any, where: str) -> None:
     named = isinstance(label, str) and bool(label.strip())
     told = label.item() if isinstance(label, np.generic) else label
     require(whole or named, f"{where} has the label {told!r}; expected a name or a whole number.")
+
+
+def _name(label: Any) -> str:
+    return str(label).strip()
 
 
 def _number(name: str) -> float:

@@ -35,8 +35,9 @@ def read_picture(record: Mapping[str, Any], field: str, where: str) -> np.ndarra
     )
     kind = array.dtype == np.uint8 or np.issubdtype(array.dtype, np.floating)
     require(kind, f"{where} and type {array.dtype}; expected bytes (uint8), or floats.")
-    finite = array.dtype == np.uint8 or bool(np.isfinite(array).all())
-    require(finite, f"{where} with a value that is not a finite number.")
+    with np.errstate(over="ignore"):
+        finite = array.dtype == np.uint8 or bool(np.isfinite(array.astype(np.float32)).all())
+    require(finite, f"{where} with a value that is not a finite number, or too large a one.")
     return array
 
 

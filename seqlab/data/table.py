@@ -105,6 +105,10 @@ def _parse(where: str, content: str) -> dict[str, Any]:
         node = json.loads(content, object_pairs_hook=collect)
     except json.JSONDecodeError as error:
         raise UserError(f"{where}, is no JSON: {error.msg} at column {error.colno}.") from error
+    except UserError:
+        raise
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, a thousand brackets
+        raise UserError(f"{where}, is JSON that cannot be read: {error}.") from error
     require(isinstance(node, dict), f"{where}, is no JSON object but {content.strip()[:40]}.")
     return node
 

@@ -32,13 +32,17 @@ class Classification(OverExamples):
         """The labels that a record has: one."""
         return [record["label"]]
 
+    def check_label(self, label: Any, where: str) -> None:
+        """Refuse a label of training that names no class; `where` begins the sentence."""
+        require_label(label, where)
+
     @functools.cached_property
     def classes(self) -> Classes:
         def train_labels() -> Iterator[Any]:
             records = self.records["train"]
             for i, record in enumerate(records):
                 for label in self.labels_of(record):
-                    require_label(label, place(records, i, "train"))
+                    self.check_label(label, place(records, i, "train"))
                     yield label
 
         classes = self.learn("classes", lambda: Classes.fit(train_labels()))

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seqlab.data.learned import is_kept, load_learned
+from seqlab.data.learned import KINDS, is_kept, load_learned
 from seqlab.data.padding import fill_batch
 from seqlab.data.records import Records, require_fields
 from seqlab.data.stream import stream_batches
@@ -82,6 +82,13 @@ class OverExamples:
             require(
                 not self.in_memory,
                 f"{self.owner} has n_workers {self.n_workers}, who read what is streamed: give in_memory=false too.",
+            )
+        if self.learned_from is not None:
+            names = [name for name in KINDS if is_kept(name, Path(self.learned_from))]
+            require(
+                bool(names),
+                f"{self.owner} has learned_from {str(self.learned_from)!r}, which is no directory of a run on data: it "
+                f"holds none of {', '.join(f'{name}.json' for name in KINDS)}.",
             )
         require_fields(self.owner, self.records, self.fields)
         self.examples()  # Whatever is wrong with the data is refused at the door.

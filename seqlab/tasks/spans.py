@@ -29,16 +29,21 @@ class Spans(NamedTuple):
     type_BT: Array
 
 
+def require_tag(name: str, where: str) -> None:
+    """Refuse a tag that is neither O nor begins with B or I; `where` begins the sentence."""
+    if name != OUTSIDE and name.partition("-")[0] not in PREFIXES:
+        kind = name.rpartition("-")[2] or "TYPE"
+        raise UserError(f"{where} has the tag {name!r}; expected O, B-{kind} or I-{kind}.")
+
+
 def tag_kinds(owner: str, names: Sequence[str]) -> TagKinds:
     """What the names of tags say.
 
     Raises   UserError for a name that is neither O nor begins with B or I.
     """
+    for name in names:
+        require_tag(name, owner)
     prefixes, types = zip(*((prefix, kind) for prefix, _, kind in (name.partition("-") for name in names)), strict=True)
-    for name, prefix in zip(names, prefixes, strict=True):
-        if name != OUTSIDE and prefix not in PREFIXES:
-            kind = name.rpartition("-")[2] or "TYPE"
-            raise UserError(f"{owner} has the tag {name!r}; expected O, B-{kind} or I-{kind}.")
     inside_V = np.array([name != OUTSIDE for name in names])
     numbers = {kind: i for i, kind in enumerate(dict.fromkeys(types))}
     return TagKinds(inside_V, np.array([p == "B" for p in prefixes]), np.array([numbers[kind] for kind in types]))

@@ -14,7 +14,7 @@ from seqlab.data.vocabulary import TOKENS, Vocabulary
 from seqlab.tasks.checks import require_token_sizes
 from seqlab.tasks.classification import Classification
 from seqlab.tasks.over_examples import Encoded
-from seqlab.tasks.spans import TagKinds, measure_spans, tag_kinds
+from seqlab.tasks.spans import TagKinds, measure_spans, require_tag, tag_kinds
 from seqlab.types import Array, Batch, Sums
 
 
@@ -111,6 +111,10 @@ class SpanTagging(Tagging):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.kinds  # noqa: B018  Tags that tell no spans are refused at the door.
+
+    def check_label(self, label: Any, where: str) -> None:
+        super().check_label(label, where)
+        require_tag(str(label).strip(), where)
 
     @functools.cached_property
     def kinds(self) -> TagKinds:

@@ -46,7 +46,7 @@ class Translation(Writing):
     owner: ClassVar[str] = "translation"
     fitted_by: ClassVar[tuple[str, ...]] = ("kind", "min_count", "max_size")
     fields: ClassVar[tuple[str, ...]] = ("source", "target")
-    baseline: ClassVar[str] = "unigram"
+    baseline: ClassVar[str] = "unigram of a place"
     written_baseline: ClassVar[str] = "copied source"
     d_input: ClassVar[None] = None
 

@@ -2,24 +2,32 @@
 
 import os
 import signal
+import sys
 import threading
-import traceback
 from types import FrameType, TracebackType
+
+_tell = sys.unraisablehook
 
 
 def hear_signals() -> None:
-    """Let SIGTERM raise KeyboardInterrupt, as Ctrl-C does, from now on."""
+    """Let SIGTERM raise KeyboardInterrupt, as Ctrl-C does, from now on, wherever it comes."""
     signal.signal(signal.SIGTERM, _interrupt)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # A shell's background job ignores it.
         signal.signal(signal.SIGINT, _interrupt)
+    sys.unraisablehook = _come_again
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    # What is raised in a callback of the garbage collector, where JAX has one, is lost: come again.
-    if any(caller.f_code.co_name == "_xla_gc_callback" for caller, _ in traceback.walk_stack(frame)):
+    raise KeyboardInterrupt(number)
+
+
+def _come_again(lost: "sys.UnraisableHookArgs") -> None:
+    # What is raised while the garbage collector works, where JAX has a callback, reaches nobody.
+    if isinstance(lost.exc_value, KeyboardInterrupt):
+        number = next(iter(lost.exc_value.args), signal.SIGINT)
         threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
-        return
-    raise KeyboardInterrupt
+    else:
+        _tell(lost)
 
 
 class StopRequest:
@@ -44,5 +52,5 @@ class StopRequest:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.signal and number == signal.SIGINT:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(number)
         self.signal = number

@@ -199,6 +199,18 @@ def test_one_class_and_no_word_are_refused():
         TextClassification(Given((TRAIN, TRAIN, TRAIN)), min_count=7)
 
 
+def test_blanks_around_a_label_say_nothing():
+    rows = texts(("a", "good "), ("b", "bad"), ("c", " good"))
+    task = TextClassification(Given((rows, rows, rows)))
+    assert task.classes.names == ("bad", "good")
+    assert np.asarray(task.examples().targets).tolist() == [1, 0, 1]
+
+
+def test_what_is_no_run_has_learned_nothing(task, tmp_path):
+    with pytest.raises(UserError, match=f"has learned_from '{tmp_path}', which is no directory of a run on data: it "):
+        dataclasses.replace(task, learned_from=str(tmp_path))
+
+
 def test_words_of_a_run_and_classes_of_the_data_go_together(tmp_path):
     task = TextClassification(Given((TRAIN, TRAIN, TRAIN)))
     task.vocabulary.save(tmp_path / "vocabulary.json")

@@ -138,7 +138,12 @@ def test_a_picture_without_channels_is_grey():
         (
             ImageClassification,
             [FEW[0], {"image": FEW[0]["image"] / np.array([1, 1, np.nan]), "label": 1}],
-            r"Record 1 of validation has image of shape \(5, 7, 3\) with a value that is not a finite number",
+            r"Record 1 of validation has image of shape \(5, 7, 3\) with a value that is not a finite number, or too",
+        ),
+        (
+            ImageClassification,
+            [{"image": FEW[0]["image"] * 1e40, "label": 1}],
+            "not a finite number, or too large a one",
         ),
         (ImageClassification, [{"image": FEW[0]["image"], "label": 7}], "has the label '7', which no training record"),
         (VideoTagging, [{"video": picture(2, 5, 7, 3), "labels": [3]}], "has 2 frames, but 1 labels; expected as many"),

@@ -73,5 +73,5 @@ def test_tags_that_do_not_fit_are_refused(rows, told):
 
 
 def test_tags_that_tell_no_spans_are_refused():
-    with pytest.raises(UserError, match="ner has the tag 'D'; expected O, B-D or I-D"):
+    with pytest.raises(UserError, match=r"^Record 0 of train has the tag 'D'; expected O, B-D or I-D"):
         SpanTagging(Given((TRAIN, SOME, SOME)))
