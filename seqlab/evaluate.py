@@ -12,12 +12,13 @@ from rich.table import Table
 
 from seqlab.analysis.examples import describe_examples, print_changes, print_examples
 from seqlab.cli import run_command
+from seqlab.evaluation.baseline import measure_baseline
 from seqlab.evaluation.evaluate import finalise
 from seqlab.evaluation.written import leave_written
 from seqlab.files import to_json, write_whole
 from seqlab.restore import restore
 from seqlab.training.devices import start
-from seqlab.training.summary import Measured, format_measured, measure_values, tabulate_written
+from seqlab.training.summary import Measured, format_baseline, format_measured, measure_values, tabulate_written
 
 
 def evaluate(config: DictConfig) -> float:
@@ -49,7 +50,10 @@ def evaluate(config: DictConfig) -> float:
         "seeds": parts.seeds,
         "measured": measured,
     }
-    given = parts.task, parts.sets, parts.model, state.eval_params, parts.settings.eval_batch_size
+    eval_batch_size = parts.settings.eval_batch_size
+    if (baseline := measure_baseline(parts.task, parts.sets, eval_batch_size)) is not None:
+        record["baseline"] = baseline
+    given = parts.task, parts.sets, parts.model, state.eval_params, eval_batch_size
     if (written := leave_written(*given, path.with_suffix(".written.jsonl"))) is not None:
         record["written"] = written.scores
     write_whole(path, to_json(record, indent=2) + "\n")
@@ -63,9 +67,12 @@ def _print(record: dict[str, Any], path: Path) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("metric")
     table.add_column(state, justify="right")
+    if "baseline" in record:
+        table.add_column(record["baseline"]["name"], justify="right")
     for split, named in record["measured"].items():
         for name, value in named.items():
-            table.add_row(f"{split}/{name}", format_measured(value))
+            told = [format_baseline(record["baseline"], split, name)] if "baseline" in record else []
+            table.add_row(f"{split}/{name}", format_measured(value), *told)
     console = Console()
     console.print(table)
     if "written" in record:

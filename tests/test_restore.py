@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
 
 import jax
 import pytest
@@ -11,6 +13,7 @@ from hydra.utils import get_class
 from omegaconf import OmegaConf
 
 from seqlab.analysis.examples import print_changes
+from seqlab.files import read_json
 from seqlab.restore import restore
 from seqlab.training.run_directory import read_config
 from seqlab.types import UserError
@@ -45,3 +48,17 @@ def test_data_of_other_numbers_of_rows_than_in_training_are_told(tmp_path, capsy
     print_changes(tmp_path, now)
     told = "These are not the data of the training: test has 1,008 rows, and had 1,006.\n"
     assert capsys.readouterr().err == told
+
+
+@pytest.mark.slow
+def test_what_is_evaluated_stands_beside_the_baseline(tmp_path):
+    def seqlab(command, *arguments):
+        done = subprocess.run([sys.executable, "-m", f"seqlab.{command}", *arguments], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    seqlab("train", "task=periods", "+debug=tiny", "logger=[]", f"hydra.run.dir={tmp_path}/run")
+    told = seqlab("evaluate", f"run={tmp_path}/run")
+    (file,) = (tmp_path / "run/evaluations").glob("*.json")
+    trained, evaluated = read_json(tmp_path / "run/summary.json"), read_json(file)
+    assert evaluated["baseline"] == trained["baseline"] and "always 0" in told

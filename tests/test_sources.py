@@ -255,6 +255,16 @@ def test_fields_are_columns_by_another_name(tmp_path):
         ("a.csv", "txt,label\na,b\n", r"a\.csv, line 1, has no column 'text' .*txt, label \(nearest to text: txt\)\.$"),
         ("a.csv", b"text\n\xff\n", r"a\.csv is not UTF-8: byte 0xff at offset 5, line 2\.$"),
         ("a.tsv", "text\tlabel\na\tb\tc\n", r"a\.tsv, line 2, has 3 cells, but line 1 .*: is there a tab in a text\?$"),
+        (
+            "a.csv",
+            "text;label\na;b\n",
+            r"a\.csv, line 1, is one column, 'text;label'; expected a comma between columns\.$",
+        ),
+        (
+            "a.tsv",
+            "text,label\na,b\n",
+            r"a\.tsv, line 1, is one column, 'text,label'; expected a tab between columns\.$",
+        ),
         ("a.jsonl", '{"text": 1}\n{"text": 2\n', r"a\.jsonl, line 2, is no JSON: .* at column \d+\.$"),
         ("a.jsonl", '{"text": 1}\n{"txt": 2}\n', r"a\.jsonl, line 2, has nothing for text, which line 1 has\.$"),
         ("a.jsonl", '{"text": null}\n', r"a\.jsonl, line 1, has nothing for text"),
@@ -273,6 +283,12 @@ def test_fields_are_columns_by_another_name(tmp_path):
 def test_broken_tables_are_refused_with_file_and_line(tmp_path, name, content, message):
     path = write(tmp_path, name, content)
     refused(lambda: LabelledText(path, fields={"text": "text"}).records(), message)
+
+
+def test_blanks_around_the_name_of_a_column_say_nothing_and_a_folder_is_no_table(tmp_path):
+    path = write(tmp_path, "a.csv", "text, label\n a,b\n")
+    assert list(read_table(Path(path), None)) == [{"text": " a", "label": "b"}]
+    refused(lambda: read_table(tmp_path, None), f"^{tmp_path} is a folder; expected a file\\.$")
 
 
 def test_labelled_text_is_split_or_given_in_splits(tmp_path):

@@ -29,6 +29,7 @@ def read_table(file: Path, fields: Mapping[str, str] | None) -> Records:
     Raises   UserError, with file and line, for a name that is there twice, a column that is missing, a row with another
              number of cells than the first line, a quote that is not closed, and a line that is no JSON object.
     """
+    require(not file.is_dir(), f"{file} is a folder; expected a file.")
     suffix = file.suffix.lower()
     expected = " or ".join(SUFFIXES)
     require(suffix in SUFFIXES, f"The table {file} has the suffix {suffix!r}; expected {expected}.")
@@ -36,7 +37,11 @@ def read_table(file: Path, fields: Mapping[str, str] | None) -> Records:
         return _read_objects(file, fields)
     rows = _split_commas(file) if suffix == ".csv" else _split_tabs(file)
     start, names = next(rows, (1, []))
+    names = [name.strip() for name in names]
     require(bool(names), f"The table {file} is empty; expected the names of its columns in line 1.")
+    other = next((mark for mark in (";", "\t", ",") if len(names) == 1 and mark in names[0]), None)
+    between = "a comma" if suffix == ".csv" else "a tab"
+    require(other is None, f"{file}, line {start}, is one column, {names[0]!r}; expected {between} between columns.")
     _require_once(f"{file}, line {start}:", names)
     columns = name_fields(f"{file}, line {start},", names, fields)
     places = {field: names.index(column) for field, column in columns.items()}

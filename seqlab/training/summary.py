@@ -115,6 +115,12 @@ def format_measured(measured: dict[str, Any] | None) -> str:
     return "–" if measured is None else interval([float(value) for value in measured["values"]]).format()
 
 
+def format_baseline(baseline: dict[str, Any], split: str, name: str) -> str:
+    """Write what a baseline measures of a split, a missing metric as a dash."""
+    value = baseline["measured"].get(split, {}).get(name)
+    return "–" if value is None else interval([value]).format()
+
+
 def measure_values(values: Sequence[float]) -> dict[str, Any]:
     """A metric as it stands in a summary: the mean over replicas, half the width of its interval, the values."""
     told = interval(values)
@@ -147,8 +153,7 @@ def _tabulate(summary: dict[str, Any]) -> Table:
                 elsewhere = trained if split == "train" else ""
                 row = [label + chosen_by + elsewhere, format_measured(named[name]), at_best]
                 if baseline is not None:
-                    value = baseline["measured"].get(split, {}).get(name)
-                    row.append("–" if value is None else interval([value]).format())
+                    row.append(format_baseline(baseline, split, name))
                 table.add_row(*row)
     return table
 
@@ -160,9 +165,10 @@ def tabulate_written(written: dict[str, Any], state: str) -> Table:
         table.add_column(heading, justify="left" if heading == "written" else "right")
     for split, named in written["measured"].items():
         for name, value in named.items():
-            told = interval([written["baseline"]["measured"][split][name]]).format()
             tokens = f" ({written['tokenize']})" if name == "bleu" and "tokenize" in written else ""
-            table.add_row(f"{split}/{name}{tokens}", format_measured(value), told)
+            table.add_row(
+                f"{split}/{name}{tokens}", format_measured(value), format_baseline(written["baseline"], split, name)
+            )
     return table
 
 
