@@ -12,11 +12,24 @@ from conftest import CONF
 from hydra.utils import get_class
 from omegaconf import OmegaConf
 
-from seqlab.analysis.examples import print_changes
+from seqlab.analysis.examples import describe_examples, print_changes
+from seqlab.data.splits import SPLITS
 from seqlab.files import read_json
 from seqlab.restore import restore
+from seqlab.training.batches import hold_examples
 from seqlab.training.run_directory import read_config
 from seqlab.types import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """Records that are there."""
+
+    splits: tuple
+
+    def records(self) -> dict:
+        return dict(zip(SPLITS, self.splits, strict=True))
+
 
 FITS = {"kind", "lower", "min_count", "max_size"}
 TASKS = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in (CONF / "task").glob("*.yaml")}
@@ -38,16 +51,25 @@ def test_a_field_that_would_change_nothing_is_refused(make_run):
             restore(OmegaConf.merge(config, {"task": {name: value}}), jax.devices()[:1])
 
 
-def test_data_of_other_numbers_of_rows_than_in_training_are_told(tmp_path, capsys):
-    then, now = ({"splits": {"validation": {"rows": 7}, "test": {"rows": n}}} for n in (1006, 1008))
-    print_changes(tmp_path, now)
+def test_rows_that_are_not_those_of_training_are_told(tmp_path, build_task, capsys):
+    def describe(task):
+        return describe_examples(task, *hold_examples(task), 7)
+
+    task = build_task("sentiment")
+    train, validation, test = task.records.values()
+    then, fewer = describe(task), describe(dataclasses.replace(task, n_eval=len(validation) - 1))
+    other = describe(dataclasses.replace(task, source=Given((train, validation, test[::-1]))))
+    print_changes(tmp_path, then)
     (tmp_path / "summary.json").write_text(json.dumps({"examples": then}), encoding="utf-8")
     print_changes(tmp_path, then)
     print_changes(tmp_path, None)
     assert capsys.readouterr().err == ""
-    print_changes(tmp_path, now)
-    told = "These are not the data of the training: test has 1,008 rows, and had 1,006.\n"
+    print_changes(tmp_path, other)
+    n = len(test)
+    told = f"The {n} rows of test are not those of the training, {n}: some may have been trained on.\n"
     assert capsys.readouterr().err == told
+    print_changes(tmp_path, fewer)
+    assert f"The {len(validation) - 1} rows of validation are not those of the training" in capsys.readouterr().err
 
 
 @pytest.mark.slow

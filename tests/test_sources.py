@@ -114,12 +114,12 @@ def write_placed(folder, kind):
         return LabelledText(str(path)), "{}, line {},"
     if kind == "conll":
         path.write_text("".join(f"{line} O\nb O\n\n" + "\n" * (line % 5 == 0) for line in PLACES), encoding="utf-8")
-        return Conll(str(path), fields={"it": 0}), "{}, line {},"
+        return Conll(str(path), fields={"it": 0}), "{}, from line {} on,"
     if kind == "conllu":
         rows = ["\t".join([i, *"_" * 9]) for i in "12"]
         text = "".join(f"# {line}\n{rows[0].replace('_', str(line), 1)}\n{rows[1]}\n\n" for line in range(2, 38, 4))
         path.write_text(text, encoding="utf-8")
-        return Conllu(str(path), fields={"it": "form"}), "{}, line {},"
+        return Conllu(str(path), fields={"it": "form"}), "{}, from line {} on,"
     if kind == "pairs":
         path.write_text("".join(f"{line}\tx\n" for line in range(1, 10)), encoding="utf-8")
         return Parallel(str(path)), "{}, line {},"

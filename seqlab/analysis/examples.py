@@ -1,6 +1,7 @@
 """What the examples of a task are, as numbers and in a few lines."""
 
 import sys
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,14 @@ from seqlab.types import Batch, Task
 def describe_examples(
     task: Task, buckets: Sequence[Batch], bounds: Sequence[int], batch_size: int
 ) -> dict[str, Any] | None:
-    """How many examples there are, how long they are, how many were cut, and what an epoch is; None of other tasks."""
+    """How many examples there are, how long, which (as a digest), how many were cut, what an epoch is; else None."""
     if not has_examples(task):
         return None
-    told = {"splits": task.describe(), "updates_an_epoch": make_epoch(task, buckets, batch_size).n_steps}
+    told = {
+        "splits": task.describe(),
+        "digests": {split: _digest(batch) for split, batch in task.evaluation_sets().items()},
+        "updates_an_epoch": make_epoch(task, buckets, batch_size).n_steps,
+    }
     if bounds:
         n_steps = sum(part.inputs.shape[0] * part.inputs.shape[1] for part in buckets)
         n_real = sum(int(np.asarray(part.lengths).sum()) for part in buckets)
@@ -47,14 +52,20 @@ def print_examples(examples: dict[str, Any] | None) -> None:
 
 
 def print_changes(run_dir: Path, examples: dict[str, Any] | None) -> None:
-    """Say of which splits there are more rows or fewer than when the run in a directory was trained."""
+    """Say which splits have other rows than when the run in a directory was trained."""
     summary = run_dir / "summary.json"
     trained = read_json(summary).get("examples") if summary.is_file() else None
     if examples is None or trained is None:
         return
-    for split, told in examples["splits"].items():
-        now, then = told["rows"], trained["splits"].get(split, told)["rows"]
-        if now != then:
+    for split, digest in examples["digests"].items():
+        if digest != trained.get("digests", {}).get(split, digest):
+            now, then = (told["splits"][split]["rows"] for told in (examples, trained))
             print(
-                f"These are not the data of the training: {split} has {now:,} rows, and had {then:,}.", file=sys.stderr
+                f"The {now:,} rows of {split} are not those of the training, {then:,}: some may have been trained on.",
+                file=sys.stderr,
             )
+
+
+def _digest(batch: Batch) -> str:
+    parts = (batch.inputs, batch.lengths, batch.targets, batch.weights)
+    return f"{zlib.crc32(b''.join(np.asarray(part).tobytes() for part in parts if part is not None)):08x}"

@@ -38,6 +38,11 @@ def at_line(file: Any, lines: Sequence[int], i: int) -> str:
     return f"{file}, line {lines[i]},"
 
 
+def from_line(file: Any, lines: Sequence[int], i: int) -> str:
+    """Where a record was read that has several lines of a file, this one and those after it."""
+    return f"{file}, from line {lines[i]} on,"
+
+
 class Listed(list[Record]):
     """Records that have been read, and where; so is a slice of them."""
 

@@ -23,10 +23,10 @@ def read_steps(record: Mapping[str, Any], fields: Sequence[str], where: str) -> 
             array.ndim == 2 and array.shape[1] > 0,
             f"{where} has {field} of shape {array.shape}; expected (steps, components).",
         )
-        require(array.dtype.kind in "buif", f"{where} has {field} of type {array.dtype}; expected numbers.")
+        require(array.dtype.kind in "buif", f"{where} has {field} of type {array.dtype}; expected real numbers.")
     counts = [len(array) for array in arrays.values()]
     length = np.asarray(record.get("length", counts[0]))
-    whole = length.ndim == 0 and length.dtype.kind in "ui"
+    whole = length.ndim == 0 and length.dtype.kind in "uif" and float(length).is_integer()
     require(whole, f"{where} has the length {length}, {length.dtype}; expected a whole number.")
     n_steps = int(length)
     told = ", ".join(f"{len(array)} {field}" for field, array in arrays.items())

@@ -113,7 +113,7 @@ def _parse(where: str, content: str) -> dict[str, Any]:
     except UserError:
         raise
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, a thousand brackets
-        raise UserError(f"{where}, is JSON that cannot be read: {error}.") from error
+        raise UserError(f"{where}, is JSON that cannot be read: {str(error).partition(';')[0]}.") from error
     require(isinstance(node, dict), f"{where}, is no JSON object but {content.strip()[:40]}.")
     return node
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from seqlab.data.records import Listed, Record, Records, at_line
+from seqlab.data.records import Listed, Record, Records, from_line
 from seqlab.data.sources.files import Files
 from seqlab.data.text import read_lines
 from seqlab.types import UserError, require
@@ -59,7 +59,7 @@ class Conll(Files):
                     lines.append(line)
                 cells_TC.append(cells)
         require(bool(records), f"The file {path} holds no sentence.")
-        return Listed(records, functools.partial(at_line, path, lines))
+        return Listed(records, functools.partial(from_line, path, lines))
 
     def _require_columns(self, where: str, n_columns: int) -> None:
         for field, column in self.fields.items():

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from seqlab.data.records import Listed, Record, Records, at_line, name_fields
+from seqlab.data.records import Listed, Record, Records, from_line, name_fields
 from seqlab.data.sources.files import Files
 from seqlab.data.text import read_lines
 from seqlab.types import UserError, require
@@ -61,4 +61,4 @@ class Conllu(Files):
                     lines.append(line)
                 words.append(cells)
         require(bool(records), f"The file {path} holds no sentence.")
-        return Listed(records, functools.partial(at_line, path, lines))
+        return Listed(records, functools.partial(from_line, path, lines))
