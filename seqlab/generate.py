@@ -143,10 +143,10 @@ def _ask_after_text(task: Any, prompt: Any, source: Any) -> Request:
         require(source is not None, f"{name} answers a source: write source=...")
         text = _text("source", source)
         _tell_unknown(vocabulary, text)
-        ids, longest = task.encode_source(text), jax.eval_shape(lambda: task.sample(jax.random.key(0), 1))
-        if (n := len(ids)) > (most := longest.inputs.shape[1]):
+        ids, trained = task.encode_source(text), jax.eval_shape(lambda: task.sample(jax.random.key(0), 1))
+        if (n := len(ids)) > (most := trained.inputs.shape[1]):
             print(f"The source has {n} tokens, and those of training have {most} at most.", file=sys.stderr)
-        return Request(ids, "", task.decode_target, task.eos, 0.0, longest.targets.shape[1])
+        return Request(ids, "", task.decode_target, task.eos, 0.0, trained.targets.shape[1])
     assert isinstance(vocabulary, Vocabulary)
     goes_on = task.vocab_size == task.n_outputs == vocabulary.size
     require(goes_on, f"{name} does not say which token comes next alone: train task=char_lm")

@@ -11,25 +11,14 @@ import yaml
 from conftest import CONF
 from hydra.utils import get_class
 from omegaconf import OmegaConf
+from small_data import Given
 
 from seqlab.analysis.examples import describe_examples, print_changes
-from seqlab.data.splits import SPLITS
 from seqlab.files import read_json
 from seqlab.restore import restore
 from seqlab.training.batches import hold_examples
 from seqlab.training.run_directory import read_config
 from seqlab.types import UserError
-
-
-@dataclasses.dataclass(frozen=True)
-class Given:
-    """Records that are there."""
-
-    splits: tuple
-
-    def records(self) -> dict:
-        return dict(zip(SPLITS, self.splits, strict=True))
-
 
 FITS = {"kind", "lower", "min_count", "max_size"}
 TASKS = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in (CONF / "task").glob("*.yaml")}

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import io
 import json
-from typing import Any
 
 import jax
 import numpy as np
@@ -12,10 +11,9 @@ import pytest
 import sacrebleu
 from rich.console import Console
 from sacrebleu.metrics import BLEU
+from small_data import Given
 
 from seqlab.build import build
-from seqlab.data.records import Records
-from seqlab.data.splits import SPLITS
 from seqlab.decoding.generate import generate
 from seqlab.decoding.sampling import Sampling
 from seqlab.evaluation.written import keep_written, measure_written, write_texts
@@ -33,16 +31,6 @@ SIZES = (
     "task.kind=char",
     "task.max_size=null",
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Given:
-    """Records that are there."""
-
-    splits: Any
-
-    def records(self) -> dict[str, Records]:
-        return dict(zip(SPLITS, self.splits, strict=True))
 
 
 def pairs(*sides: tuple[str, str]) -> list[dict[str, str]]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from seqlab.files import read_json
@@ -67,5 +68,4 @@ def print_changes(run_dir: Path, examples: dict[str, Any] | None) -> None:
 
 
 def _digest(batch: Batch) -> str:
-    parts = (batch.inputs, batch.lengths, batch.targets, batch.weights)
-    return f"{zlib.crc32(b''.join(np.asarray(part).tobytes() for part in parts if part is not None)):08x}"
+    return f"{zlib.crc32(b''.join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(batch))):08x}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from seqlab.data.records import Listed, Records, at_line, name_fields
-from seqlab.data.text import read_file, read_lines
+from seqlab.data.text import read_file, read_lines, require_file
 from seqlab.types import UserError, require
 
 Row = tuple[int, list[str]]
@@ -29,7 +29,7 @@ def read_table(file: Path, fields: Mapping[str, str] | None) -> Records:
     Raises   UserError, with file and line, for a name that is there twice, a column that is missing, a row with another
              number of cells than the first line, a quote that is not closed, and a line that is no JSON object.
     """
-    require(not file.is_dir(), f"{file} is a folder; expected a file.")
+    require_file(file)
     suffix = file.suffix.lower()
     expected = " or ".join(SUFFIXES)
     require(suffix in SUFFIXES, f"The table {file} has the suffix {suffix!r}; expected {expected}.")

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from omegaconf.errors import InterpolationResolutionError
+from small_data import Given
 from sparing import sparing
 
 from seqlab.build import build
 from seqlab.data.learned import KINDS, keep_learned
 from seqlab.data.records import Columns, Records
-from seqlab.data.splits import SPLITS
 from seqlab.tasks import over_examples
 from seqlab.tasks.over_examples import Source
 from seqlab.tasks.text_classification import TextClassification
@@ -33,16 +33,6 @@ def task(request, build_task):
     task = build_task(request.param)
     assert has_examples(task)
     return task
-
-
-@dataclasses.dataclass(frozen=True)
-class Given:
-    """Records that are there."""
-
-    splits: Any
-
-    def records(self) -> dict[str, Records]:
-        return dict(zip(SPLITS, self.splits, strict=True))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,11 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_data import write_images
+from small_data import Given, write_images
 from sparing import sparing
 
 from seqlab.build import build
-from seqlab.data.records import Records
 from seqlab.data.sources.moving_digits import MOVES, STEP, MovingDigits
 from seqlab.data.sources.scenes import COLOURS, NOISE, RADII, Scenes
 from seqlab.data.splits import SPLITS
@@ -22,16 +21,6 @@ from seqlab.tasks.captioning import Captioning
 from seqlab.tasks.image_classification import ImageClassification, Pixels
 from seqlab.tasks.video_classification import VideoClassification, VideoTagging
 from seqlab.types import UserError, model_arguments
-
-
-@dataclasses.dataclass(frozen=True)
-class Given:
-    """Records that are there."""
-
-    splits: Any
-
-    def records(self) -> dict[str, Records]:
-        return dict(zip(SPLITS, self.splits, strict=True))
 
 
 def picture(*shape: int, seed: int = 0) -> np.ndarray:

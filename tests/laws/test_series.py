@@ -1,30 +1,18 @@
 """Laws of series: their units, and what no series is."""
 
-import dataclasses
 import warnings
 from typing import Any
 
 import numpy as np
 import pytest
+from small_data import Given
 
-from seqlab.data.records import Records
-from seqlab.data.splits import SPLITS
 from seqlab.tasks.series import Series
 from seqlab.tasks.series_classification import SeriesClassification
 from seqlab.types import UserError
 
 RNG = np.random.default_rng(0)
 ROWS = [{"values": RNG.normal(size=(7, 2)), "targets": RNG.normal(size=(7, 1)), "label": i % 2} for i in range(5)]
-
-
-@dataclasses.dataclass(frozen=True)
-class Given:
-    """Records that are there."""
-
-    rows: Any
-
-    def records(self) -> dict[str, Records]:
-        return dict.fromkeys(SPLITS, self.rows)
 
 
 def changed(**fields):
@@ -35,22 +23,22 @@ def changed(**fields):
 def test_neither_a_constant_nor_a_factor_changes_what_is_read():
     """Not even where a float has no room for both: a time in seconds since 1970 differs by 128 at least."""
     moved = [{**row, "values": 1.7e9 + 10 * row["values"], "targets": 1e6 - row["targets"]} for row in ROWS]
-    plain, other = Series(Given(ROWS)).examples(), Series(Given(moved)).examples()
+    plain, other = Series(Given((ROWS,) * 3)).examples(), Series(Given((moved,) * 3)).examples()
     np.testing.assert_allclose(other.inputs, plain.inputs, atol=1e-5)
     np.testing.assert_allclose(other.targets, -np.asarray(plain.targets), atol=1e-5)
-    told = SeriesClassification(Given(moved)).examples()
-    np.testing.assert_allclose(told.inputs, SeriesClassification(Given(ROWS)).examples().inputs, atol=1e-5)
+    told = SeriesClassification(Given((moved,) * 3)).examples()
+    np.testing.assert_allclose(told.inputs, SeriesClassification(Given((ROWS,) * 3)).examples().inputs, atol=1e-5)
 
 
 def test_units_are_those_of_the_training_split():
-    inputs_BTD = np.asarray(Series(Given(ROWS)).examples().inputs)
+    inputs_BTD = np.asarray(Series(Given((ROWS,) * 3)).examples().inputs)
     np.testing.assert_allclose(inputs_BTD.mean((0, 1)), 0, atol=1e-6)
     np.testing.assert_allclose(inputs_BTD.std((0, 1)), 1, atol=1e-6)
 
 
 def test_a_row_is_as_long_as_its_length_says_and_what_lies_behind_is_nothing():
     garbage = np.where(np.arange(7)[:, None] < 3, ROWS[1]["values"], np.nan)
-    batch: Any = Series(Given(changed(values=garbage, length=np.float32(3)))).examples()
+    batch: Any = Series(Given((changed(values=garbage, length=np.float32(3)),) * 3)).examples()
     assert batch.lengths.tolist() == [7, 3, 7, 7, 7]
     assert not batch.inputs[1, 3:].any() and not batch.weights[1, 3:].any()
 
@@ -80,4 +68,4 @@ def test_a_row_is_as_long_as_its_length_says_and_what_lies_behind_is_nothing():
 def test_what_is_no_series_is_refused_with_its_place_and_nothing_else_is_said(fields, told):
     with warnings.catch_warnings(), pytest.raises(UserError, match=f"^Record 1 of train {told}"):
         warnings.simplefilter("error")
-        Series(Given(changed(**fields)))
+        Series(Given((changed(**fields),) * 3))

@@ -1,28 +1,14 @@
 """Laws of tagging that are not those of every task."""
 
-import dataclasses
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from small_data import Given
 
-from seqlab.data.records import Records
-from seqlab.data.splits import SPLITS
 from seqlab.evaluation.evaluate import finalise
 from seqlab.tasks.tagging import SpanTagging, Tagging
 from seqlab.types import UserError
-
-
-@dataclasses.dataclass(frozen=True)
-class Given:
-    """Records that are there."""
-
-    splits: Any
-
-    def records(self) -> dict[str, Records]:
-        return dict(zip(SPLITS, self.splits, strict=True))
 
 
 def sentences(*rows: str) -> list[dict[str, list[str]]]:
